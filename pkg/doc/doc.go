@@ -1,0 +1,50 @@
+// Package doc holds the documents that the seven tools exchange as JSON and
+// JSONL: profile, table, machine, plan, manifest, packed line and trace lines.
+//
+// Every document names its format and version ("sb.plan/1"). Bytes and
+// nanoseconds are integers, KL divergences are float64 nats per token, hashes
+// are lower-case hex. No integer exceeds 2^53, so that jq reads each exactly.
+// Documents carry no times and no host names: the same input gives the same
+// bytes. Unknown members are errors except under "annotations", which every
+// tool carries through.
+//
+// The package only describes and validates; reading and writing JSON belongs
+// to internal/jsonio.
+package doc
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Formats of the documents, each with its version.
+const (
+	FormatProfile     = "sb.profile/1"
+	FormatTable       = "sb.table/1"
+	FormatMachine     = "sb.machine/1"
+	FormatPlan        = "sb.plan/1"
+	FormatFeasibility = "sb.feasibility/1"
+	FormatStore       = "sb.store/1"
+	FormatPacked      = "sb.packed/1"
+	FormatVerify      = "sb.verify/1"
+	FormatTrace       = "sb.trace/1"
+)
+
+// MaxInteger is the largest integer a document may hold: 2^53.
+const MaxInteger = 1 << 53
+
+// Annotations is free text for people and scripts; every tool that derives a
+// document from another carries it through unchanged.
+type Annotations map[string]string
+
+// CheckFormat returns an error unless got is the wanted format and version.
+func CheckFormat(got, want string) error {
+	if got == want {
+		return nil
+	}
+	name, _, _ := strings.Cut(want, "/")
+	if gotName, gotVersion, ok := strings.Cut(got, "/"); ok && gotName == name {
+		return fmt.Errorf("/format: version %q of %s is not known here; this tool reads %q", gotVersion, name, want)
+	}
+	return fmt.Errorf("/format: got %q, want %q", got, want)
+}

@@ -1,0 +1,199 @@
+package doc
+
+// Plan is the PlanBundle: for every op a ladder of tiers that were validated
+// offline against one memory budget, and where each record lives while the
+// run goes on. A plan that passes Validate never exceeds its budget under its
+// escalation policy.
+type Plan struct {
+	Format       string           `json:"format"`
+	Synthetic    bool             `json:"synthetic,omitempty"`
+	ModelID      string           `json:"model_id"`
+	HeaderSHA256 string           `json:"header_sha256,omitempty"` // of the profile the plan was made for
+	TableSHA256  string           `json:"table_sha256,omitempty"`
+	Statistics   string           `json:"statistics_sha256,omitempty"`
+	Strategy     string           `json:"strategy"`  // "optimal", "greedy-rdo", "uniform" ...
+	Objective    string           `json:"objective"` // "kl" or "cap"
+	Budget       Budget           `json:"budget"`
+	KVCacheType  string           `json:"kv_cache_type"`
+	PrefillChunk int              `json:"prefill_chunk_tokens"` // rows of one prefill step; part of the plan because scratch depends on it
+	Encodings    []Encoding       `json:"encodings"`
+	Catalog      []CatalogRecord  `json:"tensor_catalog"`
+	OpBundles    []OpBundle       `json:"op_bundles"` // topological order
+	Escalation   EscalationPolicy `json:"escalation_policy"`
+	Fallback     FallbackPolicy   `json:"fallback_policy"`
+	PoolBytes    int64            `json:"escalation_ram_pool_bytes"`
+	Scheduled    Residency        `json:"scheduled"`
+	Exact        Residency        `json:"exact"`
+	SlotPeriod   int              `json:"slot_period_tokens"`
+	SlotLead     int              `json:"slot_lead_tokens"`
+	Memory       []LedgerLine     `json:"memory"` // the ledger of the scheduled mode; adds up to predicted_peak_resident_bytes
+	PeakBytes    int64            `json:"predicted_peak_resident_bytes"`
+	Predicted    Prediction       `json:"predicted"`
+	Uniform      *UniformControl  `json:"uniform,omitempty"` // the best single encoding at equal bytes
+	Certificate  *Certificate     `json:"certificate,omitempty"`
+	Annotations  Annotations      `json:"annotations,omitempty"`
+}
+
+// Budget is what the user allows.
+type Budget struct {
+	MaxRAMBytes        int64   `json:"max_ram_bytes"`
+	MaxSSDCacheBytes   int64   `json:"max_ssd_cache_bytes"`
+	SSDBytesPerSec     int64   `json:"sustained_ssd_bw_bytes_per_sec"`
+	QualityLossCap     float64 `json:"quality_loss_cap"`         // nats per token; 0: none
+	TargetTokensPerSec float64 `json:"target_tokens_per_second"` // 0: half of the static mix's prediction
+	ContextTokens      int     `json:"context_tokens"`
+}
+
+// CatalogRecord is one record that the plan's tiers need.
+type CatalogRecord struct {
+	ID       string `json:"id"` // "block_5.attn.skeleton"
+	Op       string `json:"op"` // the op that owns it
+	Encoding string `json:"encoding"`
+	// Below is the id of the record that a residual adds to; empty for a
+	// dedicated record.
+	Below    string `json:"below,omitempty"`
+	RAMBytes int64  `json:"ram_bytes"`
+	SSDBytes int64  `json:"ssd_bytes"`
+}
+
+// OpBundle is one op's ladder. tiers[0] is the default, [1] the escalation,
+// [2] the ceiling; an op has one to three.
+type OpBundle struct {
+	Op    string `json:"op"`
+	Kind  Kind   `json:"kind"`
+	Tiers []Tier `json:"tiers"`
+}
+
+// Tier is one precision of an op, with what it needs.
+type Tier struct {
+	Index       int        `json:"tier_index"`
+	Level       string     `json:"level"`    // encoding ids joined by "+"
+	Requires    []string   `json:"requires"` // records, skeleton first
+	Prefetch    []Prefetch `json:"prefetch"`
+	EvictAfter  []string   `json:"evict_after"`
+	Fallback    string     `json:"fallback"` // a Fallback… strategy
+	DeltaBytes  int64      `json:"peak_ram_delta_bytes"`
+	QualityRisk float64    `json:"estimated_quality_risk"` // nats per token
+	ComputeNs   int64      `json:"compute_ns"`             // one token through the op
+}
+
+// Prefetch is a read to start while op StartDuring computes, due before op
+// DeadlineBefore starts. Both name ops of the same token; a read for the
+// first ops of a token starts during the last ops of the token before, which
+// WrapsToken says.
+type Prefetch struct {
+	Record         string `json:"record"`
+	StartDuring    string `json:"start_during"`
+	DeadlineBefore string `json:"deadline_before"`
+	WrapsToken     bool   `json:"wraps_token,omitempty"`
+}
+
+// Fallback strategies for a read that misses its deadline.
+const (
+	FallbackSkeletonOnly = "skeleton_only"
+	FallbackSharedExpert = "shared_expert"
+	FallbackStall        = "stall"
+	FallbackAbortToken   = "abort_token"
+)
+
+// EscalationPolicy rules the tier controller.
+type EscalationPolicy struct {
+	Threshold         float64 `json:"disagreement_threshold"` // on the excess over the tier's expected disagreement
+	PersistenceTokens int     `json:"persistence_tokens"`
+	MaxConcurrent     int     `json:"max_concurrent_escalations"`
+}
+
+// FallbackPolicy rules what timing signals do in the mode "fastest".
+type FallbackPolicy struct {
+	LatencyWarnFactor     float64 `json:"latency_warn_factor"`
+	LatencyCriticalFactor float64 `json:"latency_critical_factor"`
+	SSDCriticalFactor     float64 `json:"ssd_bw_critical_factor"`
+}
+
+// Residency says where records live in one mode. Records that are neither
+// resident nor of a slotted layer pass through the ring, in op order.
+type Residency struct {
+	// Resident lists the records held for the whole run.
+	Resident []string `json:"resident"`
+	// Slots are per-layer caches for expert records.
+	Slots []SlotLayer `json:"slots"`
+	// RingBytes is the buffer through which non-resident dense records pass.
+	RingBytes int64        `json:"ring_bytes"`
+	Ledger    []LedgerLine `json:"ledger"`
+}
+
+// SlotLayer is the slot bank of one layer: Slots buffers of SlotBytes each.
+// With Tier 0 they hold default records of experts that are not resident;
+// with Tier 1 the records that tier 1 adds to resident skeletons.
+type SlotLayer struct {
+	Layer     int   `json:"layer"`
+	Tier      int   `json:"tier"`
+	Slots     int   `json:"slots"`
+	SlotBytes int64 `json:"slot_bytes"`
+}
+
+// LedgerLine is one purpose of memory.
+type LedgerLine struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Names of ledger lines.
+const (
+	LedgerWeights     = "weights"
+	LedgerSlots       = "slots"
+	LedgerRing        = "ring"
+	LedgerPool        = "escalation_pool"
+	LedgerKV          = "kv_cache"
+	LedgerScratch     = "scratch"
+	LedgerStaging     = "staging"
+	LedgerTokenizer   = "tokenizer"
+	LedgerProcessBase = "process_base"
+)
+
+// SumLedger adds up a ledger.
+func SumLedger(lines []LedgerLine) int64 {
+	var sum int64
+	for _, l := range lines {
+		sum += l.Bytes
+	}
+	return sum
+}
+
+// Prediction is what the planner expects of the default path.
+type Prediction struct {
+	KL                float64 `json:"kl"`
+	KLLow             float64 `json:"kl_low"`
+	KLHigh            float64 `json:"kl_high"`
+	KLSource          string  `json:"kl_source"`
+	TokensPerSec      float64 `json:"tokens_per_second"`
+	TokensPerSecLow   float64 `json:"tokens_per_second_low"`
+	TokensPerSecHigh  float64 `json:"tokens_per_second_high"`
+	SpeedSource       string  `json:"speed_source"`
+	ReadBytesPerToken int64   `json:"read_bytes_per_token"` // expected, after the first token
+	BitsPerWeight     float64 `json:"bits_per_weight"`      // default path, scales included, all parameters
+}
+
+// UniformControl is the best single encoding that fits the same bytes.
+type UniformControl struct {
+	Encoding string  `json:"encoding"` // at or below the budget
+	KL       float64 `json:"kl"`       // log-interpolated to equal bytes
+	Bytes    int64   `json:"bytes"`
+}
+
+// Certificate bounds how far the plan is from the best one, in integers of
+// 1e-12 nats, so that it can be checked without the solver.
+type Certificate struct {
+	LowerBound  int64        `json:"lower_bound"` // picoNats
+	Value       int64        `json:"value"`       // of the plan
+	RelativeGap float64      `json:"relative_gap"`
+	Multipliers []Multiplier `json:"multipliers"`
+}
+
+// Multiplier is the price of one resource in the certificate.
+type Multiplier struct {
+	Resource string `json:"resource"` // "ram_bytes", "token_ns"
+	// PicoNats per 2^Shift units of the resource.
+	PicoNats int64 `json:"piconats"`
+	Shift    int   `json:"shift"`
+}
