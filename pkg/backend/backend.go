@@ -153,6 +153,8 @@ type Backend interface {
 	SwiGLU(dst, gate, up Tensor)
 	// Add sets dst += x.
 	Add(dst, x Tensor)
+	// Take sets dst to the rows from, from+1, ... of x.
+	Take(dst, x Tensor, from int)
 	// Route computes router logits of x with w and returns, row-major
 	// [x.Rows, TopK], the chosen experts in descending weight and their
 	// weights. It waits for the device. The slices are the caller's.
