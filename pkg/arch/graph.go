@@ -21,6 +21,11 @@ type Options struct {
 // Graph is one sequence's state: registers, KV cache, the routes of the
 // layer at hand. A step is Begin, then the ops in topological order.
 type Graph struct {
+	// Observe, if set, is shown the input of every matrix product, under the
+	// role of the first matrix that reads it: "q" (also k, v), "o", "gate"
+	// (also up), "down", "weight" (router, lm_head). Experts are not shown.
+	Observe func(role string, x backend.Tensor)
+
 	b    backend.Backend
 	a    *doc.Architecture
 	opt  Options
@@ -129,6 +134,12 @@ func (g *Graph) Begin(ids []int32, pos int) error {
 	return nil
 }
 
+func (g *Graph) observe(role string, x backend.Tensor) {
+	if g.Observe != nil {
+		g.Observe(role, x)
+	}
+}
+
 // Rows is the number of tokens of the step.
 func (g *Graph) Rows() int { return g.rows }
 
@@ -143,6 +154,7 @@ func (g *Graph) Attention(layer int, w *Weights) {
 	b, n := g.b, g.rows
 	h, x, q, k, v, y := g.hidden.Head(n), g.norm.Head(n), g.q.Head(n), g.k.Head(n), g.v.Head(n), g.attn.Head(n)
 	b.RMSNorm(x, h, w.Norm, float32(g.a.NormEps))
+	g.observe(doc.RoleQ, x)
 	g.dsts = [3]backend.Tensor{q, k, v}
 	g.weights = [3]*backend.Linear{&w.Q, &w.K, &w.V}
 	b.Linears(g.dsts[:], x, g.weights[:])
@@ -153,6 +165,7 @@ func (g *Graph) Attention(layer int, w *Weights) {
 	b.RoPE(q, g.a.HeadDim, g.pos, g.freq)
 	b.RoPE(k, g.a.HeadDim, g.pos, g.freq)
 	b.Attention(y, q, k, v, g.kv[layer], g.pos, g.spec)
+	g.observe(doc.RoleO, y)
 	b.Linear(x, y, &w.O)
 	b.Add(h, x)
 }
@@ -162,10 +175,12 @@ func (g *Graph) MLP(w *Weights) {
 	b, n := g.b, g.rows
 	h, x, gate, up := g.hidden.Head(n), g.norm.Head(n), g.gate.Head(n), g.up.Head(n)
 	b.RMSNorm(x, h, w.Norm, float32(g.a.NormEps))
+	g.observe(doc.RoleGate, x)
 	g.dsts[0], g.dsts[1] = gate, up
 	g.weights[0], g.weights[1] = &w.Gate, &w.Up
 	b.Linears(g.dsts[:2], x, g.weights[:2])
 	b.SwiGLU(gate, gate, up)
+	g.observe(doc.RoleDown, gate)
 	b.Linear(x, gate, &w.Down)
 	b.Add(h, x)
 }
@@ -184,6 +199,7 @@ func (g *Graph) LogitRows() int { return min(g.rows, g.opt.LogitRows) }
 // Head computes logits from the normalised rows.
 func (g *Graph) Head(w *Weights) {
 	n := g.LogitRows()
+	g.observe(doc.RoleWeight, g.norm.Head(n))
 	g.b.Linear(g.logits.Head(n), g.norm.Head(n), &w.Weight)
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"substrate/pkg/backend"
+	"substrate/pkg/doc"
 )
 
 // Routes holds what the router of one layer chose for a step, grouped by
@@ -76,6 +77,7 @@ func (g *Graph) Route(w *Weights) (*Routes, error) {
 	n, r := g.rows, &g.routes
 	x := g.norm.Head(n)
 	g.b.RMSNorm(x, g.Hidden(), w.Norm, float32(g.a.NormEps))
+	g.observe(doc.RoleWeight, x)
 	spec := backend.RouteSpec{TopK: r.TopK, Norm: g.a.NormTopK}
 	if err := g.b.Route(r.IDs[:n*r.TopK], r.Weights[:n*r.TopK], x, &w.Weight, spec); err != nil {
 		return nil, err
@@ -95,6 +97,9 @@ func (g *Graph) Expert(expert int32, w *Weights) {
 		Gate: &w.Gate, Up: &w.Up, Down: &w.Down, InRows: r.in[lo:hi], OutRows: r.out[lo:hi],
 	})
 }
+
+// Normalised is what the router and the experts of the layer see.
+func (g *Graph) Normalised() backend.Tensor { return g.norm.Head(g.rows) }
 
 // RunExperts runs the queued experts.
 func (g *Graph) RunExperts() {
