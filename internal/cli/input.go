@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// MaxDocumentBytes is the greatest size of an input document, after decompression. The largest real ones, tables of
+// models with tens of thousands of experts, have some tens of MiB.
+const MaxDocumentBytes = 512 << 20
+
+const (
+	stdinName  = "stdin"
+	zstdSuffix = ".zst"
+	zstdMagic  = "\x28\xb5\x2f\xfd"
+
+	// maxWindowBytes is what "zstd --long=27", the most that the command takes without a flag, needs to decompress.
+	maxWindowBytes = 128 << 20
+)
+
+// ReadDocument reads the input document that an argument names: a file, or stdin for "-" and "". The name is for
+// messages. A file named *.zst, and stdin that begins as zstd does, is decompressed.
+func (e *Env) ReadDocument(arg string) (name string, b []byte, err error) {
+	return e.readDocument(arg, MaxDocumentBytes)
+}
+
+func (e *Env) readDocument(arg string, limit int64) (name string, b []byte, err error) {
+	name = arg
+	if arg == "" || arg == "-" {
+		name = stdinName
+		if e.StdinIsTerminal() {
+			return name, nil, WithHint(Usage("stdin is a terminal, a document is expected"), "name a file or pipe a document in")
+		}
+	}
+	b, err = await(e.ctx, func() ([]byte, error) { return e.readAll(arg, name, limit) })
+	if err != nil {
+		return name, nil, err
+	}
+	if strings.HasSuffix(name, zstdSuffix) || name == stdinName && bytes.HasPrefix(b, []byte(zstdMagic)) {
+		if b, err = decompress(name, b, limit); err != nil {
+			return name, nil, err
+		}
+	}
+	if len(b) == 0 {
+		return name, nil, BadDocument("%s: empty, a document is expected", name)
+	}
+	return name, b, nil
+}
+
+// readAll reads the whole input, at most limit bytes.
+func (e *Env) readAll(arg, name string, limit int64) ([]byte, error) {
+	r := e.stdin
+	var size int64
+	if name != stdinName {
+		f, err := os.Open(arg)
+		if err != nil {
+			return nil, IO("%s: %w", name, cause(err))
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+			e.noteInput(info)
+		}
+		r = f
+	}
+	var buf bytes.Buffer
+	buf.Grow(int(min(size, limit)) + bytes.MinRead)
+	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, IO("%s: %w", name, cause(err))
+	}
+	if int64(buf.Len()) > limit {
+		return nil, BadDocument("%s: more than %s", name, Size(limit))
+	}
+	return buf.Bytes(), nil
+}
+
+// decompress expands zstd frames to at most limit bytes.
+func decompress(name string, b []byte, limit int64) ([]byte, error) {
+	d, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindowBytes))
+	if err != nil {
+		return nil, BadDocument("%s: %w", name, err)
+	}
+	defer d.Close()
+	out, err := io.ReadAll(io.LimitReader(d, limit+1))
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, BadDocument("%s: the zstd data ends too soon", name)
+	case err != nil:
+		return nil, BadDocument("%s: not sound zstd data: %w", name, err)
+	case int64(len(out)) > limit:
+		return nil, BadDocument("%s: more than %s once decompressed", name, Size(limit))
+	}
+	return out, nil
+}
+
+// await calls f, which may block, and gives up waiting for it when the context ends.
+func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// cause is what the operating system said, without the operation and the path, which our messages name themselves.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// streamBuffer is how much of a stream waits to be written together.
+const streamBuffer = 64 << 10
+
+// Stream is a stream of lines on its way out, such as a trace. Unlike a document it can be read while it grows, and what
+// was written before an error or a signal stays; it always ends after a whole line.
+type Stream struct {
+	name string
+	w    io.Writer
+	file *os.File // nil for stdout
+	zw   *zstd.Encoder
+	buf  []byte
+	err  error // first error, final
+}
+
+// CreateStream begins a stream to a path, or to stdout if that is "" or "-". A file that was read as an input is refused,
+// since it would be cut off before anybody knows whether the new content is any good. A name *.zst compresses.
+func (e *Env) CreateStream(path string) (*Stream, error) {
+	if path == "" || path == "-" {
+		return &Stream{name: "stdout", w: e.Stdout}, nil
+	}
+	if info, err := os.Stat(path); err == nil {
+		switch {
+		case info.IsDir():
+			return nil, Usage("%s: is a directory", path)
+		case e.wasRead(info):
+			return nil, Usage("%s: is an input of this command too", path)
+		}
+	}
+	f, err := await(e.ctx, func() (*os.File, error) { return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) })
+	if err != nil {
+		return nil, IO("%s: %w", path, cause(err))
+	}
+	s := &Stream{name: path, w: f, file: f}
+	if strings.HasSuffix(path, zstdSuffix) {
+		if s.zw, err = zstd.NewWriter(f, zstd.WithEncoderConcurrency(1)); err != nil {
+			f.Close()
+			return nil, IO("%s: %w", path, err)
+		}
+		s.w = s.zw
+	}
+	return s, nil
+}
+
+// Write takes whole lines or parts of them. They are written together now and then, at Flush and at Close.
+func (s *Stream) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	s.buf = append(s.buf, p...)
+	if len(s.buf) >= streamBuffer {
+		s.writeLines()
+	}
+	return len(p), s.err
+}
+
+// Flush writes all whole lines, for somebody who waits for them.
+func (s *Stream) Flush() error {
+	s.writeLines()
+	if s.zw != nil && s.err == nil {
+		s.fail(s.zw.Flush())
+	}
+	return s.err
+}
+
+// Close writes all whole lines and closes the file.
+func (s *Stream) Close() error {
+	s.writeLines()
+	if s.zw != nil {
+		s.fail(s.zw.Close())
+	}
+	if s.file != nil {
+		s.fail(s.file.Close())
+	}
+	return s.err
+}
+
+func (s *Stream) writeLines() {
+	if s.err != nil {
+		return
+	}
+	whole := bytes.LastIndexByte(s.buf, '\n') + 1
+	if whole == 0 {
+		return
+	}
+	_, err := s.w.Write(s.buf[:whole])
+	s.fail(err)
+	s.buf = append(s.buf[:0], s.buf[whole:]...)
+}
+
+func (s *Stream) fail(err error) {
+	if err != nil && s.err == nil {
+		s.err = IO("%s: %w", s.name, cause(err))
+	}
+}
+
+// wasRead reports whether a regular file was read as an input.
+func (e *Env) wasRead(info os.FileInfo) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, in := range e.inputs {
+		if os.SameFile(in, info) {
+			return true
+		}
+	}
+	return false
+}
