@@ -1,0 +1,61 @@
+# Targets for people: make, make demo, make test, make lint, make bench,
+# make install PREFIX=/usr/local DESTDIR=. Works with GNU make 3.81.
+
+GO      ?= go
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BIN     := build/bin
+TOOLS   := sb-synth sb-calibrate sb-plan sb-feasible sb-pack sb-run sb-trace
+# How often each fuzz target runs in `make fuzz`.
+FUZZ    ?= 5000x
+
+.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema
+
+all: build
+
+# One directory of binaries; go build decides what is out of date.
+build:
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
+
+# MODEL=models/tiny, MODEL_FILE=model.gguf or MODEL=DIR choose the model,
+# CAP the memory cap of the run; see scripts/demo.
+demo: build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
+
+test:
+	$(GO) vet ./...
+	$(GO) test ./...
+
+test-race:
+	$(GO) test -race ./pkg/run/... ./pkg/stream/... ./pkg/store/... ./internal/mem/...
+
+# Needs root (it makes memory cgroups); says SKIP elsewhere.
+test-cap: build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/test-cap
+
+test-nocgo:
+	CGO_ENABLED=0 $(GO) build ./...
+	CGO_ENABLED=0 $(GO) test ./...
+
+lint:
+	@test -z "$$(gofmt -l cmd pkg internal)" || { gofmt -l cmd pkg internal; echo 'lint: run gofmt -w on these'; exit 1; }
+	$(GO) vet ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+	$(GO) test ./internal/lint
+
+fuzz:
+	@scripts/fuzz $(FUZZ)
+
+bench:
+	$(GO) test -run '^$$' -bench . ./...
+
+schema:
+	$(GO) generate ./pkg/doc
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin
+	cd $(BIN) && install -m 755 $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+
+clean:
+	rm -rf build
