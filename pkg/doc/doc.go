@@ -8,13 +8,14 @@
 // bytes. Unknown members are errors except under "annotations", which every
 // tool carries through.
 //
-// The package only describes and validates; reading and writing JSON belongs
-// to internal/jsonio.
+// [Read] and [Write] are the only ways in and out: both validate. How JSON is
+// read and written is the business of internal/jsonio.
 package doc
 
 import (
-	"fmt"
 	"strings"
+
+	"substrate/internal/jsonio"
 )
 
 // Formats of the documents, each with its version.
@@ -43,8 +44,8 @@ func CheckFormat(got, want string) error {
 		return nil
 	}
 	name, _, _ := strings.Cut(want, "/")
-	if gotName, gotVersion, ok := strings.Cut(got, "/"); ok && gotName == name {
-		return fmt.Errorf("/format: version %q of %s is not known here; this tool reads %q", gotVersion, name, want)
+	if gotName, version, ok := strings.Cut(got, "/"); ok && gotName == name {
+		return jsonio.Errorf("", "/format", "version %q of %s is not known here; this tool reads %q", version, name, want)
 	}
-	return fmt.Errorf("/format: got %q, want %q", got, want)
+	return jsonio.Errorf("", "/format", "got %q, want %q", got, want)
 }

@@ -117,14 +117,18 @@ type Residency struct {
 	Resident []string `json:"resident"`
 	// Slots are per-layer caches for expert records.
 	Slots []SlotLayer `json:"slots"`
-	// RingBytes is the buffer through which non-resident dense records pass.
+	// RingBytes is the buffer through which non-resident dense records pass,
+	// in op order: footprint.RingBytes, so that the next op's records always
+	// fit beside those in use.
 	RingBytes int64        `json:"ring_bytes"`
 	Ledger    []LedgerLine `json:"ledger"`
 }
 
 // SlotLayer is the slot bank of one layer: Slots buffers of SlotBytes each.
-// With Tier 0 they hold default records of experts that are not resident;
-// with Tier 1 the records that tier 1 adds to resident skeletons.
+// With Tier 0 they hold what is not resident of the mode's own level of the
+// layer's experts (scheduled: the default level; exact: the top level), all
+// records of an expert in one slot, each aligned to 4 KiB; with Tier 1 the
+// records that tier 1 adds to resident skeletons.
 type SlotLayer struct {
 	Layer     int   `json:"layer"`
 	Tier      int   `json:"tier"`
@@ -151,11 +155,11 @@ const (
 	LedgerProcessBase = "process_base"
 )
 
-// SumLedger adds up a ledger.
+// SumLedger adds up a ledger; a sum beyond int64 stays at its largest value.
 func SumLedger(lines []LedgerLine) int64 {
 	var sum int64
 	for _, l := range lines {
-		sum += l.Bytes
+		sum = addBytes(sum, l.Bytes)
 	}
 	return sum
 }
@@ -187,6 +191,7 @@ type Certificate struct {
 	LowerBound  int64        `json:"lower_bound"` // picoNats
 	Value       int64        `json:"value"`       // of the plan
 	RelativeGap float64      `json:"relative_gap"`
+	Cleaned     int          `json:"cleaned_levels"` // levels dropped or lowered because KL rose with bytes or was negative
 	Multipliers []Multiplier `json:"multipliers"`
 }
 

@@ -6,6 +6,7 @@ const (
 	SourceSplit     = "split" // a measured group's value, divided among its members
 	SourcePrior     = "prior"
 	SourceSynthetic = "synthetic"
+	SourceDefault   = "default" // of a machine: conservative numbers, nothing measured
 )
 
 // Table is what sb-calibrate measures of a model: for every item and level
