@@ -1,0 +1,85 @@
+package quant
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"substrate/pkg/doc"
+	"substrate/pkg/plane"
+)
+
+// A Fitter chooses the codes, scales and biases of one matrix. It is made for
+// the matrix, with what is known of its inputs, and called for blocks of rows,
+// by several goroutines at once.
+type Fitter interface {
+	// Fit codes w, row-major [dst.Rows, dst.Cols] and finite, into dst. A
+	// *ValueError counts rows from the block's first.
+	Fit(dst plane.Matrix, w []float32) error
+}
+
+// Versions of the fits, as in Encoding.FitVersion. A change of the bytes that
+// a fit makes is a new version.
+const (
+	MinMaxVersion = 1
+	LSQVersion    = 1
+)
+
+// NewFitter makes the fitter of a matrix in format f. moments are the second
+// moments E[x^2] of the matrix's inputs, nil if unknown: then all inputs count
+// the same.
+func NewFitter(e *doc.Encoding, f plane.Format, moments []float32) (Fitter, error) {
+	switch {
+	case e.Fit == "minmax" && e.FitVersion == MinMaxVersion:
+		return minMax{}, nil
+	case e.Fit == "lsq" && e.FitVersion == LSQVersion:
+		return newLSQ(f, moments), nil
+	case e.Fit == "minmax" || e.Fit == "lsq":
+		return nil, fmt.Errorf("encoding %s: this version fits minmax%d and lsq%d", e.ID, MinMaxVersion, LSQVersion)
+	}
+	return nil, fmt.Errorf("encoding %s: no fit %q, want minmax or lsq", e.ID, e.Fit)
+}
+
+// ValueError is a value that cannot be stored.
+type ValueError struct {
+	Row, Col int
+	Value    float32
+	Reason   string
+}
+
+func (e *ValueError) Error() string {
+	return fmt.Sprintf("value %g at [%d, %d] %s", e.Value, e.Row, e.Col, e.Reason)
+}
+
+// tooLarge names the first value of a group whose scale or bias overflowed.
+func tooLarge(f plane.Float, row, col int, w []float32) *ValueError {
+	e := &ValueError{Row: row, Col: col, Reason: fmt.Sprintf("is too large for scales in %s", f)}
+	for i, x := range w {
+		if a := float32(math.Abs(float64(x))); a > float32(math.Abs(float64(e.Value))) {
+			e.Col, e.Value = col+i, x
+		}
+	}
+	return e
+}
+
+// fitGroups runs fit over all groups of dst.
+func fitGroups(dst plane.Matrix, w []float32, fit func(codes []uint8, w []float32, col int) (scale, bias uint16)) error {
+	f := dst.Format
+	codes := make([]uint8, f.Group)
+	codeBytes := f.Group * f.Bits / 8
+	for g := 0; g*f.Group < len(w); g++ {
+		at := g * f.Group
+		values := w[at : at+f.Group]
+		row, col := at/dst.Cols, at%dst.Cols
+		scale, bias := fit(codes, values, col)
+		if !finite(f.Scale.Value(scale)) || !finite(f.Scale.Value(bias)) {
+			return tooLarge(f.Scale, row, col, values)
+		}
+		plane.Pack(dst.Data[g*codeBytes:], codes, f.Bits)
+		binary.LittleEndian.PutUint16(dst.Scales[2*g:], scale)
+		binary.LittleEndian.PutUint16(dst.Biases[2*g:], bias)
+	}
+	return nil
+}
+
+func finite(x float32) bool { return x-x == 0 }

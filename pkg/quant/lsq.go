@@ -1,0 +1,258 @@
+package quant
+
+import (
+	"math"
+
+	"substrate/pkg/plane"
+)
+
+// maxGroup is the largest group of an encoding.
+const maxGroup = 128
+
+// lsq fits each group by weighted least squares: it looks for the codes q,
+// scale s and bias b that minimise
+//
+//	sum over i of h[i] * (w[i] - s*q[i] - b)^2
+//
+// where h[i] = E[x[i]^2] is the second moment of input i, the diagonal of the
+// Hessian of the output's squared error. Codes given s and b are a rounding, s
+// and b given codes a linear regression; the fit alternates from several
+// starts, since clipping the range of a group is worth much at few bits and
+// the alternation alone does not find how far. Scale and bias are rounded to
+// the scale type before the final codes are chosen. The result is never worse
+// by this measure than minmax's.
+type lsq struct {
+	format plane.Format
+	h      []float64 // [Cols], positive; nil: all equal
+	starts []float64
+}
+
+// Clipped ranges from which the alternation starts, as fractions of the
+// group's range about its mean. Fewer bits gain from more clipping.
+var (
+	startsFew  = [...]float64{0.5, 0.65, 0.8, 1}
+	startsSome = [...]float64{0.7, 0.85, 1}
+	startsMany = [...]float64{0.9, 1}
+	startsFull = [...]float64{1}
+)
+
+// refinements is how often the best start is improved further.
+const refinements = 4
+
+// damping is the part of the mean second moment that is added to each: inputs
+// that calibration hardly saw still count.
+const damping = 0.01
+
+func newLSQ(f plane.Format, moments []float32) *lsq {
+	l := &lsq{format: f}
+	switch f.Bits {
+	case 2:
+		l.starts = startsFew[:]
+	case 3:
+		l.starts = startsSome[:]
+	case 4, 5:
+		l.starts = startsMany[:]
+	default:
+		l.starts = startsFull[:]
+	}
+	var sum float64
+	for _, m := range moments {
+		sum += float64(m)
+	}
+	if sum <= 0 {
+		return l
+	}
+	add := damping * sum / float64(len(moments))
+	l.h = make([]float64, len(moments))
+	for i, m := range moments {
+		l.h[i] = float64(m) + add
+	}
+	return l
+}
+
+// Fit implements Fitter.
+func (l *lsq) Fit(dst plane.Matrix, w []float32) error {
+	var g lsqGroup
+	g.n = l.format.Group
+	g.top = int32(1)<<l.format.Bits - 1
+	g.format = l.format
+	for i := range g.h {
+		g.h[i] = 1
+	}
+	return fitGroups(dst, w, func(codes []uint8, w []float32, col int) (scale, bias uint16) {
+		if l.h != nil {
+			copy(g.h[:g.n], l.h[col:])
+		}
+		return g.fit(codes, w, l.starts)
+	})
+}
+
+// lsqGroup is one group while it is fitted. Values are relative to origin, so
+// that sums of squares do not cancel.
+type lsqGroup struct {
+	format plane.Format
+	n      int
+	top    int32 // largest code
+	origin float64
+	x, h   [maxGroup]float64 // values, weights
+
+	sumH, sumHX, sumHXX float64
+}
+
+// sums are the moments of a choice of codes that the regression needs.
+type sums struct{ q, qq, qx float64 }
+
+// line is a scale and a bias relative to the origin, and the error left.
+type line struct{ scale, bias, err float64 }
+
+func (g *lsqGroup) fit(codes []uint8, w []float32, starts []float64) (scale, bias uint16) {
+	lo, hi := w[0], w[0]
+	for _, v := range w[1:] {
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	if lo == hi {
+		return g.constant(codes, lo)
+	}
+	g.load(w)
+	first, last := float64(lo)-g.origin, float64(hi)-g.origin
+	mean := g.sumHX / g.sumH
+	best := line{err: math.Inf(1)}
+	for _, clip := range starts {
+		start := mean + (first-mean)*clip
+		l := line{scale: (last - first) * clip / float64(g.top), bias: start}
+		if l = g.regress(g.code(l)); l.err < best.err {
+			best = l
+		}
+	}
+	for range refinements {
+		l := g.regress(g.code(best))
+		if !(l.err < best.err) {
+			break
+		}
+		best = l
+	}
+	return g.round(codes, w, best)
+}
+
+// load takes the values of a group, relative to their mean.
+func (g *lsqGroup) load(w []float32) {
+	var sum float64
+	for _, v := range w {
+		sum += float64(v)
+	}
+	g.origin = sum / float64(len(w))
+	var h0, h1, h2 float64
+	for i, v := range w {
+		x, h := float64(v)-g.origin, g.h[i]
+		hx := float64(h * x)
+		g.x[i] = x
+		h0 += h
+		h1 += hx
+		h2 += float64(hx * x)
+	}
+	g.sumH, g.sumHX, g.sumHXX = h0, h1, h2
+}
+
+// code returns the sums over the nearest codes of a line.
+func (g *lsqGroup) code(l line) sums {
+	x, h := g.x[:g.n], g.h[:g.n]
+	h = h[:len(x)]
+	inv := 1 / l.scale
+	shift := 0.5 - float64(l.bias*inv) // truncation then rounds; what is below zero is clamped anyway
+	var s sums
+	for i, v := range x {
+		q := float64(min(max(int32(float64(v*inv)+shift), 0), g.top))
+		hq := float64(h[i] * q)
+		s.q += hq
+		s.qq += float64(hq * q)
+		s.qx += float64(hq * v)
+	}
+	return s
+}
+
+// regress returns the best line for the codes of s. A group whose codes are
+// all the same has none: its error is infinite.
+func (g *lsqGroup) regress(s sums) line {
+	det := float64(g.sumH*s.qq) - float64(s.q*s.q)
+	if !(det > 1e-9*g.sumH*s.qq) {
+		return line{err: math.Inf(1)}
+	}
+	var l line
+	l.scale = (float64(g.sumH*s.qx) - float64(g.sumHX*s.q)) / det
+	l.bias = (g.sumHX - float64(l.scale*s.q)) / g.sumH
+	l.err = g.sumHXX - float64(l.scale*s.qx) - float64(l.bias*g.sumHX)
+	if !(l.scale > 0) {
+		l.err = math.Inf(1)
+	}
+	return l
+}
+
+// round chooses stored scale and bias near those of l and the codes for them.
+func (g *lsqGroup) round(codes []uint8, w []float32, l line) (scale, bias uint16) {
+	f := g.format.Scale
+	scale, bias = minMaxGroup(codes, w, g.format)
+	best := g.error(scale, bias)
+	s := g.code(l)
+	down := f.Bits(float32(l.scale))
+	if float64(f.Value(down)) > l.scale && down > 0 {
+		down--
+	}
+	for _, sb := range [...]uint16{down, down + 1} {
+		v := float64(f.Value(sb))
+		if !(v > 0) || math.IsInf(v, 0) {
+			continue
+		}
+		b := (g.sumHX-float64(v*s.q))/g.sumH + g.origin
+		bb := f.Bits(float32(b))
+		if e := g.error(sb, bb); e < best {
+			best, scale, bias = e, sb, bb
+		}
+	}
+	g.nearest(codes, scale, bias)
+	return scale, bias
+}
+
+// error is the weighted squared error of the nearest codes to a stored scale
+// and bias.
+func (g *lsqGroup) error(scale, bias uint16) float64 {
+	f := g.format.Scale
+	s, b := float64(f.Value(scale)), float64(f.Value(bias))-g.origin
+	x, h := g.x[:g.n], g.h[:g.n]
+	h = h[:len(x)]
+	inv := 1 / s
+	shift := 0.5 - float64(b*inv)
+	var sum float64
+	for i, v := range x {
+		q := min(max(int32(float64(v*inv)+shift), 0), g.top)
+		d := v - float64(s*float64(q)) - b
+		sum += float64(h[i] * float64(d*d))
+	}
+	return sum
+}
+
+// nearest fills codes with the nearest ones, as error counts them.
+func (g *lsqGroup) nearest(codes []uint8, scale, bias uint16) {
+	f := g.format.Scale
+	s, b := float64(f.Value(scale)), float64(f.Value(bias))-g.origin
+	inv := 1 / s
+	shift := 0.5 - float64(b*inv)
+	for i, v := range g.x[:g.n] {
+		codes[i] = uint8(min(max(int32(float64(v*inv)+shift), 0), g.top))
+	}
+}
+
+// constant codes a group of equal values: a bias, and a scale times one for
+// what the bias's rounding leaves.
+func (g *lsqGroup) constant(codes []uint8, v float32) (scale, bias uint16) {
+	f := g.format.Scale
+	bias = f.Bits(v)
+	scale = f.Bits(v - f.Value(bias))
+	var q uint8
+	if f.Value(scale) != 0 {
+		q = 1
+	}
+	for i := range codes {
+		codes[i] = q
+	}
+	return scale, bias
+}
