@@ -54,7 +54,7 @@ type Tool struct {
 type Verb struct {
 	Name    string // "" for the default verb
 	Args    string // positional arguments: "STORE", "[TABLE]" for an optional one, "[PLAN...]" for any number
-	Summary string // one line, as of a Tool
+	Summary string // one line, as of a Tool; the default verb has the tool's
 	Long    string // further paragraphs of the help text, may be empty
 	Example string // commands to try, one a line, may be empty
 
@@ -78,7 +78,8 @@ func Run(t Tool, args []string, stdin io.Reader, stdout, stderr io.Writer) (code
 	defer func() {
 		if r := recover(); r != nil {
 			env.discard()
-			env.message("internal error", fmt.Sprintf("%v\n%s", r, debug.Stack()))
+			env.message("error", fmt.Sprintf("internal error: %v\n%s", r, debug.Stack()))
+			env.message("hint", "this is a defect of "+t.Name+", please report it with the lines above")
 			code = ExitInternal
 		}
 	}()
@@ -101,6 +102,11 @@ func (t Tool) run(env *Env, args []string) error {
 	}
 	if err := checkArgs(verb.Args, fs.Args()); err != nil {
 		return WithHint(err, "usage: %s", t.usageLine(verb))
+	}
+	if name := Arg(fs.Args(), 0); verb.Name == "" && name != "" && t.verb(name) != nil {
+		if _, err := os.Stat(name); err != nil {
+			return WithHint(Usage("%s: a verb comes before the flags", name), "try: %s %s", t.Name, name)
+		}
 	}
 	return do(env.ctx, env, fs.Args())
 }

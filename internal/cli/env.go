@@ -98,7 +98,7 @@ func (s *stickyWriter) Write(p []byte) (int, error) {
 	}
 	n, err := s.w.Write(p)
 	if err != nil {
-		s.err = IO("write to stdout: %w", cause(err))
+		s.err = IO("stdout: %w", cause(err))
 		return n, s.err
 	}
 	return n, nil

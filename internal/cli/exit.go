@@ -110,10 +110,8 @@ func (e *Env) report(err error) int {
 		}
 	}
 	e.message("error", err.Error())
-	for next := err; next != nil; next = errors.Unwrap(next) {
-		if h, ok := next.(*hintedError); ok {
-			e.message("hint", h.hint)
-		}
+	for hinted := (*hintedError)(nil); errors.As(err, &hinted); err = hinted.err {
+		e.message("hint", hinted.hint)
 	}
 	return code
 }

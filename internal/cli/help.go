@@ -39,21 +39,26 @@ func (t Tool) toolHelp() string {
 
 func (t Tool) verbHelp(v *Verb, fs *pflag.FlagSet) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s\n\nusage:\n  %s\n", strings.TrimSpace(t.Name+" "+v.Name), v.Summary, t.usageLine(v))
 	if v.Name == "" {
-		for i := range t.Verbs {
-			if t.Verbs[i].Name != "" {
-				fmt.Fprintf(&b, "  %s\n", t.usageLine(&t.Verbs[i]))
-			}
-		}
+		fmt.Fprintf(&b, "%s %s\n", t.Name, t.Summary)
+	} else {
+		fmt.Fprintf(&b, "%s %s %s\n", t.Name, v.Name, v.Summary)
+	}
+	fmt.Fprintf(&b, "\nusage:\n  %s\n", t.usageLine(v))
+	list := ""
+	if v.Name == "" {
+		list = t.verbList()
+	}
+	if list != "" {
+		fmt.Fprintf(&b, "  %s VERB [flags] [ARG], see %s VERB --help\n", t.Name, t.Name)
 	}
 	if v.Long != "" {
 		b.WriteString("\n" + strings.TrimSpace(v.Long) + "\n")
 	}
-	if list := t.verbList(); v.Name == "" && list != "" {
+	if list != "" {
 		b.WriteString("\nverbs:\n" + list)
 	}
-	b.WriteString("\nflags:\n" + fs.FlagUsages())
+	b.WriteString("\nflags:\n" + flagList(fs))
 	if v.Example != "" {
 		b.WriteString("\nexamples:\n")
 		for line := range strings.Lines(strings.TrimSpace(v.Example)) {
@@ -85,6 +90,56 @@ func (t Tool) usageLine(v *Verb) string {
 
 func (t Tool) helpCommand(v *Verb) string {
 	return strings.Join(strings.Fields(t.Name+" "+v.Name+" --help"), " ")
+}
+
+// flagList is the flags, each with its text beside it, wrapped.
+func flagList(fs *pflag.FlagSet) string {
+	const indent, width = 26, 96
+	var b strings.Builder
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Deprecated != "" {
+			return
+		}
+		left := "      --" + f.Name
+		if f.Shorthand != "" {
+			left = "  -" + f.Shorthand + ", --" + f.Name
+		}
+		arg, text := pflag.UnquoteUsage(f)
+		if f.Value.Type() != "bool" {
+			left += " " + strings.ToUpper(arg)
+		}
+		if v := f.DefValue; v != "" && v != "0" && v != "false" && v != "[]" {
+			text += " (default " + v + ")"
+		}
+		if len(left) > indent-2 {
+			b.WriteString(left + "\n")
+			left = ""
+		}
+		for i, line := range wrap(text, width-indent) {
+			if i > 0 {
+				left = ""
+			}
+			fmt.Fprintf(&b, "%-*s%s\n", indent, left, line)
+		}
+	})
+	return b.String()
+}
+
+// wrap cuts text into lines of at most width bytes, longer words apart.
+func wrap(text string, width int) []string {
+	lines := []string{""}
+	for _, word := range strings.Fields(text) {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case len(*last)+1+len(word) <= width:
+			*last += " " + word
+		default:
+			lines = append(lines, word)
+		}
+	}
+	return lines
 }
 
 // version is the module's version as the build recorded it.

@@ -49,7 +49,11 @@ func (e *Env) readDocument(arg string, limit int64) (name string, b []byte, err 
 		}
 	}
 	if len(b) == 0 {
-		return name, nil, BadDocument("%s: empty, a document is expected", name)
+		err = BadDocument("%s: empty, a document is expected", name)
+		if name == stdinName {
+			err = WithHint(err, "perhaps the command before the pipe failed")
+		}
+		return name, nil, err
 	}
 	return name, b, nil
 }

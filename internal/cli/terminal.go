@@ -10,12 +10,11 @@ import (
 
 // terminal is stderr: lines of text and, if it is a terminal, one status line below them that is updated in place.
 type terminal struct {
-	mu       sync.Mutex
-	w        io.Writer
-	live     bool // cursor movement works
-	color    bool
-	status   string
-	statusOn bool
+	mu     sync.Mutex
+	w      io.Writer
+	live   bool // cursor movement works
+	color  bool
+	status string
 }
 
 func newTerminal(w io.Writer) *terminal {
@@ -43,8 +42,8 @@ func (t *terminal) setStatus(text string) {
 	if !t.live || text == t.status {
 		return
 	}
-	if width := t.width(); len(text) >= width {
-		text = text[:max(width-1, 0)]
+	if runes := []rune(text); len(runes) >= t.width() {
+		text = string(runes[:t.width()-1])
 	}
 	io.WriteString(t.w, eraseLine+text)
 	t.status = text
@@ -56,7 +55,7 @@ func (t *terminal) styled(label string) string {
 		return label
 	}
 	switch label {
-	case "error", "internal error":
+	case "error":
 		return "\x1b[31m" + label + "\x1b[0m"
 	case "warning":
 		return "\x1b[33m" + label + "\x1b[0m"
