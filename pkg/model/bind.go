@@ -1,0 +1,121 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"substrate/pkg/doc"
+)
+
+// bind gives every tensor of the profile the type that the checkpoint has for
+// it, and the profile its reference. A tensor that is missing, of another
+// shape or type, or that no op wants is an error that lists them all.
+//
+// ignored says which tensors beside the profile's may be there.
+func bind(file string, p *doc.Profile, t table, ignored func(name string) bool) error {
+	var faults mismatch
+	wanted := make(map[string]bool, len(t))
+	counts := map[dtype]int64{} // weights of matrices in the blocks, by type
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		for j := range op.Tensors {
+			tensor := &op.Tensors[j]
+			name := tensor.Source.Name
+			info, ok := t[name]
+			again := wanted[name]
+			wanted[name] = true
+			if !ok {
+				if !again {
+					faults.add("missing %s %s", name, formatShape(wantShape(p, op, tensor)))
+				}
+				continue
+			}
+			if !fits(info.shape, wantShape(p, op, tensor)) {
+				if !again {
+					faults.add("%s has shape %s, want %s", name, formatShape(info.shape), formatShape(wantShape(p, op, tensor)))
+				}
+				continue
+			}
+			if info.dtype == dtypeNone {
+				if !again {
+					faults.add("%s has type %s, which is not supported", name, info.typeName)
+				}
+				continue
+			}
+			tensor.DType = info.dtype.String()
+			if op.Layer >= 0 && !tensor.Keep {
+				counts[info.dtype] += int64(tensor.Rows) * int64(tensor.Cols)
+			}
+		}
+	}
+	for _, name := range t.names() {
+		if !wanted[name] && !ignored(name) {
+			faults.add("unexpected %s %s", name, formatShape(t[name].shape))
+		}
+	}
+	p.Reference = majority(counts).reference()
+	return faults.err(file, p.Family)
+}
+
+// wantShape is the shape that a tensor must have in the file.
+func wantShape(p *doc.Profile, op *doc.Op, t *doc.Tensor) []int64 {
+	rows, cols := int64(t.Rows), int64(t.Cols)
+	switch {
+	case t.Source.Index >= 0:
+		return []int64{int64(p.Architecture.Experts), rows, cols}
+	case t.Role == doc.RoleWeight && op.Kind != doc.KindNorm, !t.Keep:
+		return []int64{rows, cols}
+	}
+	return []int64{cols}
+}
+
+// fits compares shapes; leading dimensions of 1 do not count, since GGUF does
+// not keep them.
+func fits(got, want []int64) bool {
+	trim := func(shape []int64) []int64 {
+		for len(shape) > 1 && shape[0] == 1 {
+			shape = shape[1:]
+		}
+		return shape
+	}
+	return slices.Equal(trim(got), trim(want))
+}
+
+func majority(counts map[dtype]int64) dtype {
+	best := bf16
+	for d := f32; d <= q4_1; d++ {
+		if counts[d] > counts[best] {
+			best = d
+		}
+	}
+	return best
+}
+
+// maxFaults bounds the lines of one message.
+const maxFaults = 12
+
+// mismatch collects what does not fit between tensors and architecture.
+type mismatch struct {
+	lines []string
+	more  int
+}
+
+func (m *mismatch) add(format string, args ...any) {
+	if len(m.lines) == maxFaults {
+		m.more++
+		return
+	}
+	m.lines = append(m.lines, fmt.Sprintf(format, args...))
+}
+
+func (m *mismatch) err(file, family string) error {
+	if len(m.lines) == 0 {
+		return nil
+	}
+	reason := "tensors do not match the architecture " + family + ": " + strings.Join(m.lines, "; ")
+	if m.more > 0 {
+		reason += fmt.Sprintf("; and %d more", m.more)
+	}
+	return &Error{File: file, Offset: -1, Reason: reason}
+}

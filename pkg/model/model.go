@@ -1,0 +1,120 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"substrate/pkg/doc"
+)
+
+// Model is an open checkpoint. Its methods are safe for concurrent use.
+type Model struct {
+	path    string
+	profile *doc.Profile
+	tensors table
+	files   []*file
+	vocab   *ggufVocab // nil for a Hugging Face folder
+	buffers sync.Pool  // *[]byte of chunkBytes, for reading
+}
+
+// Open reads the headers of a checkpoint: a Hugging Face folder with
+// config.json and safetensors files, or a .gguf file. It reads no weights.
+//
+// Errors are of type [*Error] where the checkpoint is at fault.
+func Open(path string) (*Model, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{path: path}
+	m.buffers.New = func() any {
+		b := make([]byte, chunkBytes)
+		return &b
+	}
+	switch {
+	case info.IsDir():
+		err = m.openFolder()
+	case strings.HasSuffix(path, ".safetensors"), filepath.Base(path) == "config.json":
+		err = &Error{File: path, Offset: -1, Reason: "give the folder that holds it, with config.json and the safetensors files"}
+	default:
+		err = m.openGGUF()
+	}
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// Close closes the files. The profile stays valid.
+func (m *Model) Close() error {
+	var errs []error
+	for _, f := range m.files {
+		if f.c != nil {
+			errs = append(errs, f.c.Close())
+		}
+	}
+	m.files = nil
+	return errors.Join(errs...)
+}
+
+// Profile describes the model: every op in topological order, with the place
+// of its tensors. The caller must not change it.
+func (m *Model) Profile() *doc.Profile { return m.profile }
+
+// modelID names a model after its file or folder. In the cache of the Hugging
+// Face hub that is models--ORG--NAME/snapshots/REVISION.
+func modelID(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	base := filepath.Base(path)
+	snapshots := filepath.Dir(path)
+	repo, ok := strings.CutPrefix(filepath.Base(filepath.Dir(snapshots)), "models--")
+	if ok && filepath.Base(snapshots) == "snapshots" {
+		return strings.ReplaceAll(repo, "--", "/")
+	}
+	return strings.TrimSuffix(base, ".gguf")
+}
+
+// openFile opens a file of the checkpoint and keeps it.
+func (m *Model) openFile(path string) (*file, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	m.files = append(m.files, f)
+	return f, nil
+}
+
+// lookup finds the tensor that t names, and checks that t fits it.
+func (m *Model) lookup(t *doc.Tensor) (tensorInfo, error) {
+	info, ok := m.tensors[t.Source.Name]
+	if !ok {
+		return info, fmt.Errorf("tensor %s is not in %s", t.Source.Name, m.path)
+	}
+	if info.dtype == dtypeNone {
+		return info, fmt.Errorf("tensor %s has type %s, which is not supported", t.Source.Name, info.typeName)
+	}
+	n, _ := elements(info.shape)
+	part := int64(t.Rows) * int64(t.Cols)
+	whole := part
+	if t.Source.Index >= 0 && len(info.shape) == 3 {
+		whole *= info.shape[0]
+		if int64(t.Source.Index) >= info.shape[0] {
+			return info, fmt.Errorf("tensor %s: index %d of %d", t.Source.Name, t.Source.Index, info.shape[0])
+		}
+	}
+	values, _ := info.dtype.block()
+	if t.Rows < 0 || t.Cols <= 0 || whole != n || int64(t.Cols)%values != 0 {
+		return info, fmt.Errorf("tensor %s has shape %s, asked for [%d, %d] at %d", t.Source.Name, formatShape(info.shape), t.Rows, t.Cols, t.Source.Index)
+	}
+	return info, nil
+}
+
+var _ io.Closer = (*Model)(nil)

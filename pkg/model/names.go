@@ -1,0 +1,118 @@
+package model
+
+import (
+	"fmt"
+	"strconv"
+
+	"substrate/pkg/doc"
+)
+
+// naming says where a kind of checkpoint keeps the tensor of a role.
+type naming interface {
+	source(op *doc.Op, role string) doc.Source
+}
+
+// huggingFaceNames are the names of transformers' modules, one tensor for
+// every matrix.
+type huggingFaceNames struct{}
+
+func (huggingFaceNames) source(op *doc.Op, role string) doc.Source {
+	return doc.Source{Name: huggingFaceName(op, role), Index: -1}
+}
+
+func huggingFaceName(op *doc.Op, role string) string {
+	switch op.Kind {
+	case doc.KindEmbedding:
+		return "model.embed_tokens.weight"
+	case doc.KindNorm:
+		return "model.norm.weight"
+	case doc.KindLMHead:
+		return "lm_head.weight"
+	}
+	block := "model.layers." + strconv.Itoa(op.Layer) + "."
+	if role == doc.RoleNorm {
+		if op.Kind == doc.KindAttention {
+			return block + "input_layernorm.weight"
+		}
+		return block + "post_attention_layernorm.weight"
+	}
+	switch op.Kind {
+	case doc.KindAttention:
+		return block + "self_attn." + huggingFaceAttention(role)
+	case doc.KindMoERouter:
+		return block + "mlp.gate.weight"
+	case doc.KindMoEExpert:
+		return fmt.Sprintf("%smlp.experts.%d.%s_proj.weight", block, op.Expert, role)
+	}
+	return block + "mlp." + role + "_proj.weight"
+}
+
+func huggingFaceAttention(role string) string {
+	switch role {
+	case doc.RoleQBias, doc.RoleKBias, doc.RoleVBias, doc.RoleOBias:
+		return role[:1] + "_proj.bias"
+	case doc.RoleQNorm, doc.RoleKNorm:
+		return role + ".weight"
+	}
+	return role + "_proj.weight"
+}
+
+// permuteLlamaQK marks q and k of GGUF files of family llama.
+const permuteLlamaQK = "llama_qk"
+
+// ggufNames are the names of llama.cpp: experts stacked in one tensor, and in
+// family llama the rows of q and k in the order of its rotary embedding.
+type ggufNames struct{ permuted bool }
+
+func (n ggufNames) source(op *doc.Op, role string) doc.Source {
+	s := doc.Source{Name: ggufName(op, role), Index: -1}
+	if op.Kind == doc.KindMoEExpert {
+		s.Index = op.Expert
+	}
+	if n.permuted {
+		switch role {
+		case doc.RoleQ, doc.RoleK, doc.RoleQBias, doc.RoleKBias:
+			s.Permute = permuteLlamaQK
+		}
+	}
+	return s
+}
+
+func ggufName(op *doc.Op, role string) string {
+	switch op.Kind {
+	case doc.KindEmbedding:
+		return "token_embd.weight"
+	case doc.KindNorm:
+		return "output_norm.weight"
+	case doc.KindLMHead:
+		return "output.weight"
+	}
+	block := "blk." + strconv.Itoa(op.Layer) + "."
+	switch op.Kind {
+	case doc.KindAttention:
+		return block + ggufAttention(role)
+	case doc.KindMoEExpert:
+		return block + "ffn_" + role + "_exps.weight"
+	}
+	switch role {
+	case doc.RoleNorm:
+		return block + "ffn_norm.weight"
+	case doc.RoleWeight:
+		return block + "ffn_gate_inp.weight"
+	}
+	return block + "ffn_" + role + ".weight"
+}
+
+func ggufAttention(role string) string {
+	switch role {
+	case doc.RoleNorm:
+		return "attn_norm.weight"
+	case doc.RoleO:
+		return "attn_output.weight"
+	case doc.RoleOBias:
+		return "attn_output.bias"
+	case doc.RoleQBias, doc.RoleKBias, doc.RoleVBias:
+		return "attn_" + role[:1] + ".bias"
+	}
+	return "attn_" + role + ".weight"
+}
