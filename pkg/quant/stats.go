@@ -1,7 +1,206 @@
 package quant
 
-// Stats are second moments E[x^2] of the inputs of a model's matrices.
-type Stats struct{}
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
 
-// Moments returns E[x^2] of the inputs of a matrix, nil if s has none.
-func (s *Stats) Moments(op, role string, cols int) ([]float32, error) { return nil, nil }
+	"substrate/pkg/doc"
+)
+
+// Stats are the second moments E[x^2] of the inputs of a model's matrices, as
+// calibration saw them: in memory or in an open statistics file.
+//
+// An input is named by the op that owns the record and the role of the first
+// matrix that reads it: q stands for k and v, gate for up. The moments of a
+// tied embedding are those of the head's input, which uses its record.
+type Stats struct {
+	mu     sync.Mutex
+	inputs map[string]input
+	layers map[string][]float32 // means over the experts of a layer, made when first asked for
+	file   io.ReaderAt
+	close  func() error
+	sha256 string // of the file
+}
+
+// input is one vector of moments.
+type input struct {
+	tokens int64     // rows of x that were averaged
+	cols   int       // length
+	mean   []float32 // nil: at offset in the file
+	offset int64
+}
+
+// NewStats returns statistics that know nothing yet.
+func NewStats() *Stats {
+	return &Stats{inputs: map[string]input{}, layers: map[string][]float32{}}
+}
+
+// Set gives the mean of x^2 over tokens rows of the input of a matrix.
+func (s *Stats) Set(op, role string, tokens int64, mean []float32) error {
+	name := inputName(op, role)
+	if !strings.Contains(name, ".") || tokens < 0 || tokens > doc.MaxInteger || len(mean) == 0 {
+		return fmt.Errorf("statistics of op %q, role %q: %d values from %d tokens", op, role, len(mean), tokens)
+	}
+	if err := checkMoments(name, mean); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inputs[name] = input{tokens: tokens, cols: len(mean), mean: slices.Clone(mean)}
+	clear(s.layers)
+	return nil
+}
+
+func checkMoments(name string, mean []float32) error {
+	for i, m := range mean {
+		if !finite(m) || m < 0 {
+			return fmt.Errorf("statistics of input %q: second moment %g of column %d is not a finite number from 0 up", name, m, i)
+		}
+	}
+	return nil
+}
+
+// inputName names the input that a matrix reads.
+func inputName(op, role string) string {
+	switch role {
+	case doc.RoleK, doc.RoleV:
+		role = doc.RoleQ
+	case doc.RoleUp:
+		role = doc.RoleGate
+	}
+	return op + "." + role
+}
+
+// expertTokens is how many tokens an expert must have seen for its own
+// moments to weigh as much as its layer's: a second moment from 32 tokens is
+// off by about a quarter.
+const expertTokens = 32
+
+// Moments returns the second moments of the inputs of a matrix with cols
+// columns, nil if there are none (or s is nil). An expert's are shrunk to the
+// mean of its layer's experts, the more the fewer tokens it saw.
+func (s *Stats) Moments(op, role string, cols int) ([]float32, error) {
+	if s == nil {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := inputName(op, role)
+	own, ok := s.inputs[name]
+	if ok && own.cols != cols {
+		return nil, fmt.Errorf("statistics of input %q have %d values, the matrix has %d columns: they are of another model", name, own.cols, cols)
+	}
+	var mean []float32
+	if ok && own.tokens > 0 {
+		var err error
+		if mean, err = s.read(name, own); err != nil {
+			return nil, err
+		}
+	}
+	pattern, isExpert := layerPattern(name)
+	if !isExpert {
+		return mean, nil
+	}
+	layer, err := s.layer(pattern, cols)
+	if err != nil || mean == nil {
+		return layer, err
+	}
+	n := float64(own.tokens)
+	shrunk := make([]float32, cols)
+	for i := range shrunk {
+		shrunk[i] = float32((float64(n*float64(mean[i])) + float64(expertTokens*float64(layer[i]))) / (n + expertTokens))
+	}
+	return shrunk, nil
+}
+
+// layerPattern splits "block_5.expert_17.gate" into what all experts of the
+// layer have in common: "block_5.expert_" and ".gate".
+func layerPattern(name string) (pattern [2]string, isExpert bool) {
+	const mark = ".expert_"
+	at := strings.Index(name, mark)
+	if at < 0 {
+		return pattern, false
+	}
+	at += len(mark)
+	dot := strings.IndexByte(name[at:], '.')
+	if dot < 0 {
+		return pattern, false
+	}
+	return [2]string{name[:at], name[at+dot:]}, true
+}
+
+// layer returns the mean over a layer's experts, weighted by tokens; nil if
+// none saw any.
+func (s *Stats) layer(pattern [2]string, cols int) ([]float32, error) {
+	key := pattern[0] + pattern[1]
+	if mean, ok := s.layers[key]; ok {
+		return mean, nil
+	}
+	sum := make([]float64, cols)
+	var tokens int64
+	for _, name := range slices.Sorted(maps.Keys(s.inputs)) {
+		in := s.inputs[name]
+		if p, ok := layerPattern(name); !ok || p != pattern || in.tokens == 0 {
+			continue
+		}
+		if in.cols != cols {
+			return nil, fmt.Errorf("statistics of input %q have %d values, those of its layer %d", name, in.cols, cols)
+		}
+		mean, err := s.read(name, in)
+		if err != nil {
+			return nil, err
+		}
+		for i, m := range mean {
+			sum[i] += float64(float64(in.tokens) * float64(m))
+		}
+		tokens += in.tokens
+	}
+	var layer []float32
+	if tokens > 0 {
+		layer = make([]float32, cols)
+		for i := range layer {
+			layer[i] = float32(sum[i] / float64(tokens))
+		}
+	}
+	s.layers[key] = layer
+	return layer, nil
+}
+
+// read brings the values of an input.
+func (s *Stats) read(name string, in input) ([]float32, error) {
+	if in.mean != nil {
+		return in.mean, nil
+	}
+	b := make([]byte, 4*in.cols)
+	if _, err := s.file.ReadAt(b, in.offset); err != nil {
+		return nil, fmt.Errorf("statistics of input %q: %w", name, err)
+	}
+	mean := make([]float32, in.cols)
+	for i := range mean {
+		mean[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return mean, checkMoments(name, mean)
+}
+
+// SHA256 is the digest of the file that s was read from, "" for statistics in
+// memory and for nil.
+func (s *Stats) SHA256() string {
+	if s == nil {
+		return ""
+	}
+	return s.sha256
+}
+
+// Close closes the file that s reads.
+func (s *Stats) Close() error {
+	if s == nil || s.close == nil {
+		return nil
+	}
+	return s.close()
+}

@@ -1,0 +1,287 @@
+package quant
+
+import (
+	"bufio"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"substrate/internal/jsonio"
+	"substrate/pkg/plane"
+)
+
+// A statistics file is a safetensors file. Its tensors are one F32 vector per
+// input, such as "block_5.attn.q", and "tokens", I64: for each of them in
+// order of name the rows of x that were averaged. The same statistics give the
+// same bytes, whose sha256 is the file's name.
+
+const (
+	statsFormat     = "sb.stats/1"
+	tokensName      = "tokens"
+	maxStatsHeader  = 64 << 20 // bytes; a model of 100,000 experts has 20 MiB
+	maxStatsTensors = 1 << 20
+)
+
+// statsTensor is an entry of the header.
+type statsTensor struct {
+	DType   string   `json:"dtype"`
+	Shape   []int64  `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"` // from the header's end
+}
+
+// Write writes s as a statistics file.
+func (s *Stats) Write(w io.Writer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.Sorted(maps.Keys(s.inputs))
+	tokens := make([]byte, 0, 8*len(names))
+	header := map[string]any{"__metadata__": map[string]string{"format": statsFormat}}
+	at := int64(8 * len(names))
+	header[tokensName] = statsTensor{"I64", []int64{int64(len(names))}, [2]int64{0, at}}
+	for _, name := range names {
+		in := s.inputs[name]
+		tokens = binary.LittleEndian.AppendUint64(tokens, uint64(in.tokens))
+		end := at + 4*int64(in.cols)
+		header[name] = statsTensor{"F32", []int64{int64(in.cols)}, [2]int64{at, end}}
+		at = end
+	}
+	text, err := jsonio.MarshalLine(header)
+	if err != nil {
+		return err
+	}
+	for len(text)%8 != 0 {
+		text = append(text, ' ')
+	}
+	out := bufio.NewWriter(w)
+	out.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text))))
+	out.Write(text)
+	out.Write(tokens)
+	for _, name := range names {
+		mean, err := s.read(name, s.inputs[name])
+		if err != nil {
+			return err
+		}
+		b := make([]byte, 4*len(mean))
+		plane.EncodeFloat32(b, mean)
+		out.Write(b)
+	}
+	return out.Flush()
+}
+
+// StatsDir is the folder of statistics files, in the user's cache folder.
+func StatsDir() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "substrate", "stats"), nil
+}
+
+// Save writes s to a file in dir, made if missing, and returns its path, whose
+// base is the file's sha256.
+func (s *Stats) Save(dir string) (path string, err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, ".stats-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	hash := sha256.New()
+	if err := s.Write(io.MultiWriter(f, hash)); err != nil {
+		return "", err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, hex.EncodeToString(hash.Sum(nil))+".safetensors")
+	return path, os.Rename(f.Name(), path)
+}
+
+// FindStats opens the statistics file with a digest in dir. One that is not
+// there is an fs.ErrNotExist.
+func FindStats(dir, digest string) (*Stats, error) {
+	if b, err := hex.DecodeString(digest); err != nil || len(b) != sha256.Size {
+		return nil, fmt.Errorf("statistics digest %q is not a sha256 in hex", digest)
+	}
+	path := filepath.Join(dir, digest+".safetensors")
+	s, err := OpenStats(path)
+	if err != nil {
+		return nil, err
+	}
+	if s.sha256 != digest {
+		s.Close()
+		return nil, fmt.Errorf("%s: sha256 is %s: the file is damaged, remove it and calibrate again", path, s.sha256)
+	}
+	return s, nil
+}
+
+// OpenStats opens a statistics file and checks all of it. Moments are read
+// when they are asked for.
+func OpenStats(path string) (*Stats, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
+	}
+	var s *Stats
+	if err == nil {
+		s, err = ReadStats(path, f, info.Size())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.close = f.Close
+	return s, nil
+}
+
+// ReadStats is OpenStats of size bytes of r, called name in errors.
+func ReadStats(name string, r io.ReaderAt, size int64) (*Stats, error) {
+	s := NewStats()
+	s.file = r
+	names, err := s.readHeader(name, r, size)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > 0 {
+		tokens := make([]byte, 8*len(names))
+		if _, err := r.ReadAt(tokens, s.inputs[tokensName].offset); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for i, n := range names {
+			in := s.inputs[n]
+			in.tokens = int64(binary.LittleEndian.Uint64(tokens[8*i:]))
+			if in.tokens < 0 || in.tokens > 1<<53 {
+				return nil, fmt.Errorf("%s: tensor %q: %d tokens of input %q", name, tokensName, in.tokens, n)
+			}
+			s.inputs[n] = in
+		}
+	}
+	delete(s.inputs, tokensName)
+	for _, n := range names {
+		if _, err := s.read(n, s.inputs[n]); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	hash := sha256.New()
+	if _, err := io.Copy(hash, io.NewSectionReader(r, 0, size)); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s.sha256 = hex.EncodeToString(hash.Sum(nil))
+	return s, nil
+}
+
+// readHeader fills s.inputs, "tokens" among them, and returns the names of the
+// others in order.
+func (s *Stats) readHeader(name string, r io.ReaderAt, size int64) ([]string, error) {
+	var b [8]byte
+	if _, err := r.ReadAt(b[:], 0); err != nil {
+		return nil, fmt.Errorf("%s: offset 0: no header of a safetensors file: %w", name, err)
+	}
+	n := binary.LittleEndian.Uint64(b[:])
+	if n > maxStatsHeader || int64(n) > size-8 {
+		return nil, fmt.Errorf("%s: offset 0: header of %d bytes in a file of %d: not a statistics file", name, n, size)
+	}
+	text := make([]byte, n)
+	if _, err := r.ReadAt(text, 8); err != nil {
+		return nil, fmt.Errorf("%s: offset 8: %w", name, err)
+	}
+	members, err := jsonio.Members(name, text)
+	if err != nil {
+		return nil, err
+	}
+	if len(members) > maxStatsTensors {
+		return nil, fmt.Errorf("%s: %d tensors, at most %d", name, len(members), maxStatsTensors)
+	}
+	var names []string
+	var spans [][2]int64
+	format := ""
+	for _, m := range members {
+		if m.Name == "__metadata__" {
+			var meta struct {
+				Format string `json:"format"`
+			}
+			if err := jsonio.UnmarshalLoose(name, m.Value, &meta); err != nil {
+				return nil, err
+			}
+			format = meta.Format
+			continue
+		}
+		var t statsTensor
+		if err := jsonio.Unmarshal(name, m.Value, &t); err != nil {
+			return nil, err
+		}
+		in, err := t.input(m.Name, size-8-int64(n))
+		if err != nil {
+			return nil, fmt.Errorf("%s: tensor %q: %w", name, m.Name, err)
+		}
+		in.offset += 8 + int64(n)
+		s.inputs[m.Name] = in
+		spans = append(spans, t.Offsets)
+		if m.Name != tokensName {
+			names = append(names, m.Name)
+		}
+	}
+	if format != statsFormat {
+		return nil, fmt.Errorf("%s: format %q, want %q: not a statistics file", name, format, statsFormat)
+	}
+	if tokens, ok := s.inputs[tokensName]; !ok || tokens.cols != len(names) {
+		return nil, fmt.Errorf("%s: tensor %q has %d values for %d inputs", name, tokensName, tokens.cols, len(names))
+	}
+	slices.Sort(names)
+	return names, checkSpans(name, spans, size-8-int64(n))
+}
+
+// input checks a tensor against the bytes of data in the file.
+func (t *statsTensor) input(name string, data int64) (input, error) {
+	dtype, width := "F32", int64(4)
+	if name == tokensName {
+		dtype, width = "I64", 8
+	}
+	begin, end := t.Offsets[0], t.Offsets[1]
+	if t.DType != dtype || len(t.Shape) != 1 {
+		return input{}, fmt.Errorf("%s of %d dimensions, want a vector of %s", t.DType, len(t.Shape), dtype)
+	}
+	if begin < 0 || begin > end || end > data {
+		return input{}, fmt.Errorf("bytes %d to %d of %d", begin, end, data)
+	}
+	if t.Shape[0] != (end-begin)/width || (end-begin)%width != 0 {
+		return input{}, fmt.Errorf("%d values in %d bytes", t.Shape[0], end-begin)
+	}
+	return input{cols: int(t.Shape[0]), offset: begin}, nil
+}
+
+// checkSpans refuses gaps and overlaps, so that no byte means two things.
+func checkSpans(name string, spans [][2]int64, data int64) error {
+	slices.SortFunc(spans, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	at := int64(0)
+	for _, s := range spans {
+		if s[0] != at {
+			return fmt.Errorf("%s: tensors overlap or leave a gap at byte %d of the data", name, min(at, s[0]))
+		}
+		at = s[1]
+	}
+	if at != data {
+		return fmt.Errorf("%s: %d bytes after the last tensor", name, data-at)
+	}
+	return nil
+}
