@@ -34,7 +34,7 @@ func Format(t *doc.Tensor, e *doc.Encoding) (plane.Format, error) {
 	}
 	if t.Keep {
 		switch {
-		case t.Rows == 1:
+		case t.Rows == 1 || e.Bits == 32:
 			return plane.Format{Bits: 32}, nil
 		case t.DType == "f16":
 			return plane.Format{Bits: 16, Scale: plane.F16}, nil

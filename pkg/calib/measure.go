@@ -1,0 +1,295 @@
+package calib
+
+import (
+	"context"
+	"fmt"
+
+	"substrate/pkg/arch"
+	"substrate/pkg/backend"
+	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
+	"substrate/pkg/quant"
+)
+
+// MeasureOptions say what is measured.
+type MeasureOptions struct {
+	Encodings []doc.Encoding
+	Levels    []doc.Level
+	Threads   int
+	Progress  func(done, total int)
+}
+
+// measurement is one run of sb-calibrate measure.
+type measurement struct {
+	b     backend.Backend
+	p     *doc.Profile
+	data  *Data
+	opt   MeasureOptions
+	dense *Dense
+	f     *Forward
+	s     scorer
+	obs   *observer
+	refs  []reference         // by sequence
+	saved [][]backend.Tensor  // by sequence and stage: the stage's input
+	coded map[string][]*dense // scratch records by shape, as many as one group needs
+	coder *coder
+}
+
+// Measure builds the table of src: for every group of ops and every level the
+// KL that it adds when all else is at the reference. A group is the embedding,
+// a layer's attention, a layer's MLP, all experts of a layer, or an untied
+// head. The experts' KL is split among them by gate mass.
+//
+// The model is held in memory in float32, with the residual stream between
+// any two stages of every sequence, so that a branch starts where it differs.
+func Measure(ctx context.Context, b backend.Backend, src Source, data *Data, opt MeasureOptions) (*doc.Table, *quant.Stats, error) {
+	p := src.Profile()
+	m := &measurement{b: b, p: p, data: data, opt: opt, coded: map[string][]*dense{},
+		s: scorer{vocab: p.Architecture.VocabSize, threads: opt.Threads}}
+	var err error
+	if m.dense, err = LoadDense(ctx, b, src, func(int64, int64) {}); err != nil {
+		return nil, nil, err
+	}
+	defer m.free()
+	if m.f, err = NewForward(b, p, data.Longest(), "f32"); err != nil {
+		return nil, nil, err
+	}
+	if err := m.reference(ctx); err != nil {
+		return nil, nil, err
+	}
+	stats, err := m.obs.stats()
+	if err != nil {
+		return nil, nil, err
+	}
+	m.coder = newCoder(p, m.dense, opt.Encodings, stats, opt.Threads)
+	t := &doc.Table{
+		Format: doc.FormatTable, Synthetic: p.Synthetic, Profile: *p, Data: []doc.DataPart{data.Part},
+		Encodings: opt.Encodings, Levels: opt.Levels, Link: doc.Link{Source: "additive", Scale: 1, Exponent: 1},
+	}
+	// The numeric floor: the reference against itself through the same path
+	// that measures every branch.
+	floor, err := m.branch(0, m.dense.Weights)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.Floor, _ = Mean(floor)
+	if err := m.items(ctx, t); err != nil {
+		return nil, nil, err
+	}
+	for _, l := range p.Architecture.MoELayers {
+		t.Reuse = append(t.Reuse, doc.ReuseCurve{Layer: l, HitRate: m.obs.routing[l].reuse(p.Architecture.ExpertsPerToken)})
+	}
+	return t, stats, nil
+}
+
+func (m *measurement) free() {
+	m.dense.Free()
+	for _, ds := range m.coded {
+		for _, d := range ds {
+			d.slab.Free()
+		}
+	}
+}
+
+// reference runs every sequence at the reference, keeping distributions,
+// stage inputs, moments and routing.
+func (m *measurement) reference(ctx context.Context) error {
+	var err error
+	if m.obs, err = newObserver(m.f, m.p, m.data.Longest()); err != nil {
+		return err
+	}
+	m.refs = make([]reference, len(m.data.Sequences))
+	m.saved = make([][]backend.Tensor, len(m.data.Sequences))
+	for i, seq := range m.data.Sequences {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		saved := make([]backend.Tensor, len(m.f.stages))
+		for s := range saved {
+			if s == 0 {
+				continue // the embedding reads ids, not the residual stream
+			}
+			if saved[s], err = m.b.Tensor(len(seq.IDs), m.p.Architecture.HiddenSize); err != nil {
+				return err
+			}
+		}
+		m.saved[i] = saved
+		err := m.obs.run(seq.IDs, m.dense.Weights, func(s int) {
+			if s > 0 {
+				m.b.Take(saved[s], m.f.G.Hidden(), 0)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("reference run: %w", err)
+		}
+		if err := m.s.fetch(m.f, len(seq.IDs)); err != nil {
+			return err
+		}
+		m.s.prepare(&m.refs[i], seq.IDs)
+	}
+	return nil
+}
+
+// branch scores every sequence with w from stage on, by document.
+func (m *measurement) branch(stage int, w Lookup) ([]Score, error) {
+	docs := make([]Score, len(m.data.Documents))
+	for i, seq := range m.data.Sequences {
+		if stage > 0 {
+			if err := m.f.G.Begin(seq.IDs, 0); err != nil {
+				return nil, err
+			}
+			m.b.Take(m.f.G.Hidden(), m.saved[i][stage], 0)
+		}
+		if err := m.f.Run(seq.IDs, stage, w, nil); err != nil {
+			return nil, err
+		}
+		if err := m.s.fetch(m.f, len(seq.IDs)); err != nil {
+			return nil, err
+		}
+		m.s.score(&docs[seq.Document], &m.refs[i], seq.IDs)
+	}
+	return docs, nil
+}
+
+// group is a set of ops that are coded together.
+type group struct {
+	stage int
+	ops   []int
+}
+
+func (m *measurement) groups() []group {
+	var out []group
+	for i, s := range m.f.stages {
+		switch s.kind {
+		case doc.KindMoERouter:
+			g := group{stage: i}
+			for e := range m.p.Architecture.Experts {
+				g.ops = append(g.ops, s.experts+e)
+			}
+			out = append(out, g)
+		case doc.KindLMHead:
+			if owner(m.p, s.head) == s.head {
+				out = append(out, group{stage: i, ops: []int{s.head}})
+			}
+		default:
+			out = append(out, group{stage: i, ops: []int{s.op}})
+		}
+	}
+	return out
+}
+
+// items measures every group at every level.
+func (m *measurement) items(ctx context.Context, t *doc.Table) error {
+	groups := m.groups()
+	items := make([]doc.Item, len(m.p.Ops))
+	for gi, g := range groups {
+		for li := range m.opt.Levels {
+			level := &m.opt.Levels[li]
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			w, err := m.code(ctx, g, level)
+			if err != nil {
+				return err
+			}
+			docs, err := m.branch(g.stage, w)
+			if err != nil {
+				return fmt.Errorf("level %s from op %s on: %w", level.ID, m.p.Ops[g.ops[0]].ID, err)
+			}
+			kl, se := Mean(docs)
+			if err := m.share(items, g, level, kl, se); err != nil {
+				return err
+			}
+			m.opt.Progress(gi*len(m.opt.Levels)+li+1, len(groups)*len(m.opt.Levels))
+		}
+	}
+	// Ops whose tensors are all kept dense have one level and lose nothing.
+	for i := range m.p.Ops {
+		op := &m.p.Ops[i]
+		if len(op.Tensors) == 0 {
+			continue
+		}
+		if items[i].Op == "" {
+			var err error
+			if items[i], err = m.kept(op); err != nil {
+				return err
+			}
+		}
+		t.Items = append(t.Items, items[i])
+	}
+	return nil
+}
+
+// code returns weights in which the ops of g are at level.
+func (m *measurement) code(ctx context.Context, g group, level *doc.Level) (Lookup, error) {
+	coded := make(map[int]*dense, len(g.ops))
+	used := map[string]int{}
+	for _, i := range g.ops {
+		op := &m.p.Ops[i]
+		shape := shapeKey(op)
+		n := used[shape]
+		used[shape]++
+		if n == len(m.coded[shape]) {
+			d, err := newDense(m.b, op)
+			if err != nil {
+				return nil, err
+			}
+			m.coded[shape] = append(m.coded[shape], d)
+		}
+		d := m.coded[shape][n]
+		if err := m.coder.code(ctx, d, i, level); err != nil {
+			return nil, err
+		}
+		coded[i] = d
+	}
+	return func(op int) *arch.Weights {
+		if d := coded[owner(m.p, op)]; d != nil {
+			return d.weights
+		}
+		return m.dense.Weights(op)
+	}, nil
+}
+
+// shapeKey is equal for ops whose float32 records have the same layout.
+func shapeKey(op *doc.Op) string {
+	key := string(op.Kind)
+	for i := range op.Tensors {
+		t := &op.Tensors[i]
+		key += fmt.Sprintf(" %s:%dx%d", t.Role, t.Rows, t.Cols)
+	}
+	return key
+}
+
+// share records a group's KL with its members: whole for a single op, by gate
+// mass for experts.
+func (m *measurement) share(items []doc.Item, g group, level *doc.Level, kl, se float64) error {
+	for _, i := range g.ops {
+		op := &m.p.Ops[i]
+		it := &items[i]
+		it.Op = op.ID
+		share, source := 1.0, doc.SourceMeasured
+		if op.Kind == doc.KindMoEExpert {
+			r := &m.obs.routing[op.Layer]
+			it.GateMass = r.mass[op.Expert] / float64(r.tokens)
+			it.HitShare = float64(r.hits[op.Expert]) / float64(r.tokens)
+			share, source = it.GateMass, doc.SourceSplit
+		}
+		ram, disk, err := footprint.LevelBytes(op, level, m.opt.Encodings)
+		if err != nil {
+			return err
+		}
+		it.Levels = append(it.Levels, doc.ItemLevel{
+			Level: level.ID, RAMBytes: ram, DiskBytes: disk, KL: share * kl, KLError: share * se, Source: source,
+		})
+	}
+	return nil
+}
+
+// kept is the item of an op that every encoding stores alike.
+func (m *measurement) kept(op *doc.Op) (doc.Item, error) {
+	level := m.opt.Levels[len(m.opt.Levels)-1]
+	ram, disk, err := footprint.LevelBytes(op, &level, m.opt.Encodings)
+	return doc.Item{Op: op.ID, Levels: []doc.ItemLevel{{
+		Level: level.ID, RAMBytes: ram, DiskBytes: disk, Source: doc.SourceMeasured,
+	}}}, err
+}

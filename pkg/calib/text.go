@@ -1,0 +1,127 @@
+package calib
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"substrate/pkg/doc"
+)
+
+// Document is one text: the unit of splitting into parts and of standard
+// errors, since tokens of one document depend on each other.
+type Document struct {
+	Name string
+	Part string // "fit", "link", "test"
+	Text string
+}
+
+// Parts of the data. Scales and KL tables see "fit", the link "link", and
+// verify "test".
+const (
+	PartFit  = "fit"
+	PartLink = "link"
+	PartTest = "test"
+)
+
+// Sequence is a run of tokens of one document, scored teacher-forced from an
+// empty context.
+type Sequence struct {
+	Document int // index into Data.Documents
+	IDs      []int32
+}
+
+// Data is text ready to be scored.
+type Data struct {
+	Documents []Document
+	Sequences []Sequence
+	Part      doc.DataPart
+}
+
+// Encode turns a text into token ids.
+type Encode func(text string) ([]int32, error)
+
+// minSequence is the shortest sequence worth a step: below it nearly all
+// tokens would be predicted without context.
+const minSequence = 16
+
+// Tokenize cuts documents into sequences of at most length tokens until at
+// least want tokens are collected, taking documents in turn so that every kind
+// of text appears however small want is. Each sequence begins with bos if that
+// is not negative.
+func Tokenize(docs []Document, part string, encode Encode, bos, length, want int) (*Data, error) {
+	d := &Data{Part: doc.DataPart{Name: "text", Part: part}}
+	digest := sha256.New()
+	var queues [][]int32
+	for _, doc := range docs {
+		ids, err := encode(doc.Text)
+		if err != nil {
+			return nil, fmt.Errorf("document %s: %w", doc.Name, err)
+		}
+		if len(ids) < minSequence {
+			continue
+		}
+		d.Documents = append(d.Documents, doc)
+		queues = append(queues, ids)
+	}
+	for again := true; again && int(d.Part.Tokens) < want; {
+		again = false
+		for i, ids := range queues {
+			if len(ids) < minSequence || int(d.Part.Tokens) >= want {
+				continue
+			}
+			var seq []int32
+			if bos >= 0 {
+				seq = append(seq, int32(bos))
+			}
+			n := min(length-len(seq), len(ids))
+			seq = append(seq, ids[:n]...)
+			queues[i] = ids[n:]
+			d.Sequences = append(d.Sequences, Sequence{Document: i, IDs: seq})
+			d.Part.Tokens += int64(len(seq) - 1) // the last token predicts nothing that is known
+			again = true
+		}
+	}
+	if len(d.Sequences) == 0 {
+		return nil, fmt.Errorf("no document of part %q has %d tokens", part, minSequence)
+	}
+	for _, s := range d.Sequences {
+		for _, id := range s.IDs {
+			digest.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)})
+		}
+		digest.Write([]byte{0xff, 0xff, 0xff, 0xff})
+	}
+	d.Part.SHA256 = hex.EncodeToString(digest.Sum(nil))
+	return d, nil
+}
+
+// Longest is the length of the longest sequence.
+func (d *Data) Longest() int {
+	n := 0
+	for _, s := range d.Sequences {
+		n = max(n, len(s.IDs))
+	}
+	return n
+}
+
+// SplitDocuments gives documents without a part one, in turn fit, link and
+// test, so that equal input always splits equally.
+func SplitDocuments(docs []Document) {
+	parts := []string{PartFit, PartLink, PartTest}
+	for i := range docs {
+		if docs[i].Part == "" {
+			docs[i].Part = parts[i%len(parts)]
+		}
+	}
+}
+
+// OfPart selects the documents of a part.
+func OfPart(docs []Document, part string) []Document {
+	var out []Document
+	for _, d := range docs {
+		if d.Part == part {
+			out = append(out, d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,226 @@
+package calib
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"substrate/pkg/arch"
+	"substrate/pkg/backend"
+	"substrate/pkg/doc"
+	"substrate/pkg/quant"
+)
+
+// Records gives the records of one op at the level to be verified, skeleton
+// first. It is called once per op that owns records.
+type Records func(ctx context.Context, op *doc.Op) ([]quant.Record, error)
+
+// Coded is a whole model in memory as its records have it, for the kernels
+// that will run it.
+type Coded struct {
+	p     *doc.Profile
+	ops   []*arch.Weights
+	slabs []backend.Slab
+	Bytes int64 // of all records
+}
+
+// LoadCoded copies the records of every op to slabs.
+func LoadCoded(ctx context.Context, b backend.Backend, p *doc.Profile, get Records) (*Coded, error) {
+	m := &Coded{p: p, ops: make([]*arch.Weights, len(p.Ops))}
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		if o := owner(p, i); o != i {
+			m.ops[i] = m.ops[o]
+			continue
+		}
+		if len(op.Tensors) == 0 {
+			continue
+		}
+		records, err := get(ctx, op)
+		if err != nil {
+			return m, err
+		}
+		var parts []arch.Part
+		for _, r := range records {
+			slab, err := b.Alloc(int64(len(r.Bytes)))
+			if err != nil {
+				return m, fmt.Errorf("op %s: %w", op.ID, err)
+			}
+			copy(slab.Bytes(), r.Bytes)
+			m.slabs = append(m.slabs, slab)
+			m.Bytes += int64(len(r.Bytes))
+			layout := *r.Layout
+			parts = append(parts, arch.Part{Slab: slab, Layout: &layout})
+		}
+		if m.ops[i], err = arch.Bind(b, op.Kind, parts...); err != nil {
+			return m, fmt.Errorf("op %s: %w", op.ID, err)
+		}
+	}
+	return m, nil
+}
+
+// Weights is the Lookup of the model.
+func (m *Coded) Weights(op int) *arch.Weights { return m.ops[op] }
+
+// Free releases the slabs.
+func (m *Coded) Free() {
+	for _, s := range m.slabs {
+		s.Free()
+	}
+}
+
+// VerifyOptions say how a model is verified.
+type VerifyOptions struct {
+	KVType  string
+	Threads int
+	// Controls are uniform encodings to measure on the same text; their codes
+	// are fitted with Stats.
+	Controls []doc.Encoding
+	Stats    *quant.Stats
+	Progress func(done, total int)
+}
+
+// Verification is one run of sb-calibrate verify.
+type Verification struct {
+	Quality  doc.Quality
+	Controls []doc.VerifyControl
+}
+
+// Verify scores the model whose records get gives, and uniform controls,
+// against src on data. Reference products are computed on exact in float32,
+// all others on b: the kernels that will run the model.
+func Verify(ctx context.Context, exact, b backend.Backend, src Source, get Records, data *Data, opt VerifyOptions) (*Verification, error) {
+	p := src.Profile()
+	ref, err := LoadDense(ctx, exact, src, func(int64, int64) {})
+	if err != nil {
+		return nil, err
+	}
+	defer ref.Free()
+	models := []*Coded{}
+	defer func() {
+		for _, m := range models {
+			m.Free()
+		}
+	}()
+	load := func(get Records) error {
+		m, err := LoadCoded(ctx, b, p, get)
+		models = append(models, m)
+		return err
+	}
+	if err := load(get); err != nil {
+		return nil, err
+	}
+	for i := range opt.Controls {
+		if err := load(Uniform(p, ref, &opt.Controls[i], opt.Stats, opt.Threads)); err != nil {
+			return nil, err
+		}
+	}
+	scores, err := scoreAll(ctx, exact, b, p, ref, models, data, opt)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verification{Quality: quality(p, models[0].Bytes, scores[0])}
+	for i := range opt.Controls {
+		v.Controls = append(v.Controls, doc.VerifyControl{
+			Encoding: opt.Controls[i].ID, Quality: quality(p, models[i+1].Bytes, scores[i+1]),
+		})
+	}
+	slices.SortStableFunc(v.Controls, func(x, y doc.VerifyControl) int { return int(x.Quality.Bytes - y.Quality.Bytes) })
+	return v, nil
+}
+
+// scoreAll returns, for every model, a score per document.
+func scoreAll(ctx context.Context, exact, b backend.Backend, p *doc.Profile, ref *Dense, models []*Coded, data *Data, opt VerifyOptions) ([][]Score, error) {
+	rf, err := NewForward(exact, p, data.Longest(), "f32")
+	if err != nil {
+		return nil, err
+	}
+	mf, err := NewForward(b, p, data.Longest(), opt.KVType)
+	if err != nil {
+		return nil, err
+	}
+	s := scorer{vocab: p.Architecture.VocabSize, threads: opt.Threads}
+	scores := make([][]Score, len(models))
+	for i := range scores {
+		scores[i] = make([]Score, len(data.Documents))
+	}
+	var at reference
+	for n, seq := range data.Sequences {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := rf.Run(seq.IDs, 0, ref.Weights, nil); err != nil {
+			return nil, fmt.Errorf("reference run: %w", err)
+		}
+		if err := s.fetch(rf, len(seq.IDs)); err != nil {
+			return nil, err
+		}
+		s.prepare(&at, seq.IDs)
+		for i, m := range models {
+			if err := mf.Run(seq.IDs, 0, m.Weights, nil); err != nil {
+				return nil, err
+			}
+			if err := s.fetch(mf, len(seq.IDs)); err != nil {
+				return nil, err
+			}
+			s.score(&scores[i][seq.Document], &at, seq.IDs)
+		}
+		opt.Progress(n+1, len(data.Sequences))
+	}
+	return scores, nil
+}
+
+// Uniform gives every op of p at one encoding, fitted to the reference m.
+func Uniform(p *doc.Profile, m *Dense, e *doc.Encoding, stats *quant.Stats, threads int) Records {
+	c := newCoder(p, m, []doc.Encoding{*e}, stats, threads)
+	level := &doc.Level{ID: e.ID, Encodings: []string{e.ID}}
+	return func(ctx context.Context, op *doc.Op) ([]quant.Record, error) { return c.records(ctx, op, level) }
+}
+
+// quality sums up the scores of documents.
+func quality(p *doc.Profile, bytes int64, docs []Score) doc.Quality {
+	var q doc.Quality
+	q.KL, q.KLError = Mean(docs)
+	var tokens, same, flips int
+	var nll, refNLL float64
+	var kls []float64
+	for i := range docs {
+		d := &docs[i]
+		tokens, same, flips = tokens+d.Tokens, same+d.SameTop, flips+d.ConfidentFlips
+		nll, refNLL = nll+d.NLL, refNLL+d.RefNLL
+		kls = append(kls, d.KLs...)
+	}
+	slices.Sort(kls)
+	n := float64(tokens)
+	q.KLMedian, q.KL999 = percentile(kls, 0.5), percentile(kls, 0.999)
+	q.Perplexity = math.Exp(nll / n)
+	q.PerplexityDelta = q.Perplexity - math.Exp(refNLL/n)
+	q.SameTop, q.ConfidentFlips = float64(same)/n, float64(flips)/n
+	q.Bytes, q.BitsPerWeight = bytes, 8*float64(bytes)/float64(p.Parameters)
+	return q
+}
+
+// percentile is the smallest of the sorted values that at least a share of
+// them does not exceed (nearest rank).
+func percentile(sorted []float64, share float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(share * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// InterpolateUniform is the KL that uniform encodings would have at bytes:
+// linear in log KL between the controls on both sides. ok is false outside
+// their range.
+func InterpolateUniform(controls []doc.VerifyControl, bytes int64) (kl float64, ok bool) {
+	for i := 1; i < len(controls); i++ {
+		lo, hi := &controls[i-1].Quality, &controls[i].Quality
+		if lo.Bytes <= bytes && bytes <= hi.Bytes && lo.Bytes < hi.Bytes && lo.KL > 0 && hi.KL > 0 {
+			t := float64(bytes-lo.Bytes) / float64(hi.Bytes-lo.Bytes)
+			return math.Exp((1-t)*math.Log(lo.KL) + t*math.Log(hi.KL)), true
+		}
+	}
+	return 0, false
+}
