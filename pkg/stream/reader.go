@@ -1,0 +1,243 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrClosed is the error of requests that a reader's end overtook, and
+// ErrCancelled of those that were taken back before a worker had them.
+var (
+	ErrClosed    = errors.New("the reader is closed")
+	ErrCancelled = errors.New("the read was cancelled")
+)
+
+// Options size a reader.
+type Options struct {
+	// Workers is how many reads are under way at once; 0 means 4, which
+	// saturates a disk with reads of a MiB.
+	Workers int
+	Clock   Clock
+	// Requests is how many may be submitted and not yet done without the
+	// queue growing; 0 means 64.
+	Requests int
+}
+
+// A Reader is a pool of workers and the queue before them. Submit, Wait and
+// Cancel of one request are called by one goroutine.
+type Reader struct {
+	clock  Clock
+	closed atomic.Bool // workers look at it in the middle of a long read
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	queue   queue
+	orders  uint64
+	workers sync.WaitGroup
+}
+
+// NewReader starts the workers.
+func NewReader(o Options) *Reader {
+	if o.Workers == 0 {
+		o.Workers = 4
+	}
+	if o.Requests == 0 {
+		o.Requests = 64
+	}
+	if o.Clock == nil {
+		o.Clock = StartClock()
+	}
+	r := &Reader{clock: o.Clock, queue: make(queue, 0, o.Requests)}
+	r.wake.L = &r.mu
+	for range o.Workers {
+		r.workers.Go(r.work)
+	}
+	return r
+}
+
+// Submit queues a request. Its buffer belongs to the reader until Wait or
+// Cancel returns.
+func (r *Reader) Submit(q *Request) {
+	if q.waiting {
+		panic("internal error: a request was submitted twice")
+	}
+	q.waiting, q.awaited = true, false
+	q.Err, q.ReadBytes, q.QueueNs, q.TimeNs = nil, 0, 0, 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed.Load() {
+		q.finish(ErrClosed)
+		return
+	}
+	q.submitted = int64(r.clock.Now())
+	q.order = r.orders
+	r.orders++
+	r.queue.push(q)
+	r.wake.Signal()
+}
+
+// Wait blocks until the request is done and returns its error. A request that
+// is still queued overtakes all that nobody waits for. If ctx ends, Wait returns its error
+// and the request stays with the reader.
+func (r *Reader) Wait(ctx context.Context, q *Request) error {
+	if r.Done(q) {
+		return q.Err
+	}
+	r.mu.Lock()
+	if q.index >= 0 {
+		q.awaited = true
+		r.queue.fix(q.index)
+	}
+	r.mu.Unlock()
+	select {
+	case <-q.done:
+		q.waiting = false
+		return q.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Done reports, without waiting, whether the request is done; Err is then
+// its error.
+func (r *Reader) Done(q *Request) bool {
+	if !q.waiting {
+		return true
+	}
+	select {
+	case <-q.done:
+		q.waiting = false
+		return true
+	default:
+		return false
+	}
+}
+
+// Cancel takes a request back and reports whether it was done. One that a
+// worker has already begun is waited for, since the worker writes its buffer.
+func (r *Reader) Cancel(q *Request) bool {
+	if !q.waiting {
+		return true
+	}
+	r.mu.Lock()
+	queued := q.index >= 0
+	if queued {
+		r.queue.remove(q)
+	}
+	r.mu.Unlock()
+	if !queued {
+		<-q.done
+	}
+	q.waiting = false
+	if queued {
+		q.Err = ErrCancelled
+	}
+	return !queued
+}
+
+// Close ends the workers. Requests that are queued end with ErrClosed; reads
+// under way end at their next piece.
+func (r *Reader) Close() {
+	r.mu.Lock()
+	r.closed.Store(true)
+	for len(r.queue) > 0 {
+		r.queue.pop().finish(ErrClosed)
+	}
+	r.wake.Broadcast()
+	r.mu.Unlock()
+	r.workers.Wait()
+}
+
+// finish hands the request back.
+func (q *Request) finish(err error) {
+	q.Err = err
+	q.done <- struct{}{}
+}
+
+// work serves requests until the reader is closed.
+func (r *Reader) work() {
+	for {
+		r.mu.Lock()
+		for len(r.queue) == 0 && !r.closed.Load() {
+			r.wake.Wait()
+		}
+		if r.closed.Load() {
+			r.mu.Unlock()
+			return
+		}
+		q := r.queue.pop()
+		r.mu.Unlock()
+
+		start := int64(r.clock.Now())
+		q.QueueNs = start - q.submitted
+		err := r.read(q)
+		q.TimeNs = int64(r.clock.Now()) - start
+		q.finish(err)
+	}
+}
+
+// read fills the request's buffer and checks it.
+func (r *Reader) read(q *Request) error {
+	if err := r.fill(q); err != nil {
+		return fmt.Errorf("%s:%d: read %d bytes: %w", q.File.Name(), q.Offset, len(q.Buf), err)
+	}
+	if !q.Raw {
+		return nil
+	}
+	if got := Checksum(q.Buf); got != q.CRC {
+		return &CorruptError{File: q.File.Name(), Offset: q.Offset, Bytes: len(q.Buf), Want: q.CRC, Got: got}
+	}
+	return nil
+}
+
+const (
+	// pieceBytes is the most that one call asks for: a closed reader does not
+	// finish a read of a gigabyte.
+	pieceBytes = 16 << 20
+	// maxIdle is how many calls in a row may bring nothing.
+	maxIdle = 8
+)
+
+// fill reads all of q.Buf.
+func (r *Reader) fill(q *Request) error {
+	align := q.File.Align()
+	want := len(q.Buf)
+	whole := (want + align - 1) &^ (align - 1)
+	if whole > cap(q.Buf) {
+		return fmt.Errorf("internal error: a buffer of %d bytes cannot be read in blocks of %d", cap(q.Buf), align)
+	}
+	buf := q.Buf[:whole]
+	for at, idle := 0, 0; at < want; {
+		if r.closed.Load() {
+			return ErrClosed
+		}
+		n, err := q.File.ReadAt(buf[at:min(at+pieceBytes, whole)], q.Offset+int64(at))
+		if n > 0 {
+			q.ReadBytes += int64(n)
+			if at+n >= want {
+				return nil
+			}
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if n <= 0 || err == io.EOF {
+			if n <= 0 && err == nil {
+				err = io.EOF
+			}
+			return fmt.Errorf("the file ends after %d: %w", at+max(n, 0), io.ErrUnexpectedEOF)
+		}
+		// After a short read go on at the last whole block.
+		step := n &^ (align - 1)
+		if at += step; step > 0 {
+			idle = 0
+		} else if idle++; idle == maxIdle {
+			return io.ErrNoProgress
+		}
+	}
+	return nil
+}
