@@ -14,12 +14,12 @@ import (
 	"substrate/pkg/plane"
 )
 
-// A Source gives the values of a model's tensors. Its methods are called by
-// several goroutines at once.
+// A Source gives the values of a model's tensors, as a checkpoint does. Its
+// methods are called by several goroutines at once.
 type Source interface {
-	// ReadRows fills dst, row-major, with whole rows of t from row on, in
-	// the order and orientation of the profile.
-	ReadRows(dst []float32, t *doc.Tensor, row int) error
+	// ReadRows fills dst, row-major [rows, t.Cols], with rows row to row+rows
+	// of t. t points into the op that is encoded.
+	ReadRows(dst []float32, t *doc.Tensor, row, rows int) error
 }
 
 // Encoder turns ops into records.
@@ -185,7 +185,7 @@ func (b *block) fit(dst plane.Matrix, row, n int) error {
 		b.w = make([]float32, n*cols) // the first block is the largest
 	}
 	w := b.w[:n*cols]
-	if err := b.source.ReadRows(w, b.tensor, row); err != nil {
+	if err := b.source.ReadRows(w, b.tensor, row, n); err != nil {
 		return err
 	}
 	if i := firstNotFinite(w); i >= 0 {

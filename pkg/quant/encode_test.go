@@ -16,8 +16,8 @@ import (
 // memory is a source in memory, by tensor name.
 type memory map[string][]float32
 
-func (s memory) ReadRows(dst []float32, t *doc.Tensor, row int) error {
-	copy(dst, s[t.Source.Name][row*t.Cols:])
+func (s memory) ReadRows(dst []float32, t *doc.Tensor, row, rows int) error {
+	copy(dst, s[t.Source.Name][row*t.Cols:(row+rows)*t.Cols])
 	return nil
 }
 
