@@ -9,6 +9,7 @@ import (
 	"hash"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -211,7 +212,7 @@ func (r *ggufReader) value(kind uint32, depth int) ggufValue {
 	case ggufInt32:
 		v.bits = uint64(int64(int32(r.uint32())))
 	case ggufFloat32:
-		v.bits = math.Float64bits(float64(math.Float32frombits(r.uint32())))
+		v.bits = math.Float64bits(shortest(math.Float32frombits(r.uint32())))
 	case ggufUint64, ggufInt64, ggufFloat64:
 		v.bits = r.uint64()
 	case ggufString:
@@ -222,6 +223,16 @@ func (r *ggufReader) value(kind uint32, depth int) ggufValue {
 		r.fail("metadata type %d is unknown", kind)
 	}
 	return v
+}
+
+// shortest is the float64 of the shortest decimal that rounds to x: 1e-5, as
+// config.json has it, and not 0.000009999999747.
+func shortest(x float32) float64 {
+	y, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
+	if err != nil {
+		return float64(x)
+	}
+	return y
 }
 
 // ggufSize is the size of a metadata number, 0 for other kinds.

@@ -28,7 +28,7 @@ func (m *Model) ReadRows(dst []float32, t *doc.Tensor, row0, rows int) error {
 	if err := checkRows(t, row0, rows, len(dst)); err != nil {
 		return err
 	}
-	sink := func(row, col int, src []byte) error {
+	take := func(row, col int, src []byte) error {
 		at := (row-row0)*t.Cols + col
 		values, bytes := info.dtype.block()
 		out := dst[at : at+int(int64(len(src))/bytes*values)]
@@ -39,7 +39,7 @@ func (m *Model) ReadRows(dst []float32, t *doc.Tensor, row0, rows int) error {
 		}
 		return nil
 	}
-	return m.walk(t, info, row0, rows, sink)
+	return m.walk(t, info, row0, rows, take)
 }
 
 // ReadRaw fills dst with the 16-bit values of a bf16 or f16 tensor, little
@@ -60,7 +60,7 @@ func (m *Model) ReadRaw(dst []byte, t *doc.Tensor) error {
 	if info.dtype == f16 {
 		exponent = 0x7c00
 	}
-	sink := func(row, col int, src []byte) error {
+	take := func(row, col int, src []byte) error {
 		copy(dst[2*(row*t.Cols+col):], src)
 		if i := firstExponent16(src, exponent); i >= 0 {
 			i += row*t.Cols + col
@@ -68,7 +68,7 @@ func (m *Model) ReadRaw(dst []byte, t *doc.Tensor) error {
 		}
 		return nil
 	}
-	return m.walk(t, info, 0, t.Rows, sink)
+	return m.walk(t, info, 0, t.Rows, take)
 }
 
 func checkRows(t *doc.Tensor, row0, rows, values int) error {
@@ -79,100 +79,4 @@ func checkRows(t *doc.Tensor, row0, rows, values int) error {
 		return fmt.Errorf("tensor %s: space for %d values, want %d rows of %d", t.Source.Name, values, rows, t.Cols)
 	}
 	return nil
-}
-
-// walk reads rows row0 to row0+rows of t and hands their bytes to sink in
-// whole blocks: first those of values [row, col] on, which may run over
-// several rows.
-func (m *Model) walk(t *doc.Tensor, info tensorInfo, row0, rows int, sink func(row, col int, src []byte) error) error {
-	if m.files == nil {
-		return fmt.Errorf("tensor %s: the model is closed", t.Source.Name)
-	}
-	buf := m.buffers.Get().(*[]byte)
-	defer m.buffers.Put(buf)
-	start := info.offset
-	rowBytes := info.dtype.bytes(int64(t.Cols))
-	if t.Source.Index > 0 {
-		start += int64(t.Source.Index) * int64(t.Rows) * rowBytes
-	}
-	if t.Source.Permute != "" {
-		return m.walkPermuted(t, info, start, row0, rows, *buf, sink)
-	}
-	values, blockBytes := info.dtype.block()
-	step := int64(len(*buf)) / blockBytes * blockBytes
-	f := m.files[info.file]
-	end := int64(rows) * rowBytes
-	for at := int64(0); at < end; at += step {
-		src := (*buf)[:min(step, end-at)]
-		if err := f.readAt(src, start+int64(row0)*rowBytes+at); err != nil {
-			return err
-		}
-		value := int(at / blockBytes * values)
-		if err := sink(row0+value/t.Cols, value%t.Cols, src); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// walkPermuted is walk for rows that GGUF keeps in llama.cpp's rotary order:
-// dimensions i and i+d/2 of a head of d lie side by side.
-func (m *Model) walkPermuted(t *doc.Tensor, info tensorInfo, start int64, row0, rows int, buf []byte, sink func(row, col int, src []byte) error) error {
-	// A bias is one row whose values, not rows, are permuted.
-	perRow, total := t.Cols, t.Rows
-	if t.Rows == 1 {
-		return m.walkPermutedVector(t, info, start, sink)
-	}
-	head := m.profile.Architecture.HeadDim
-	rowBytes := info.dtype.bytes(int64(perRow))
-	batch := max(len(buf)/int(rowBytes), 1)
-	if int64(len(buf)) < rowBytes {
-		buf = make([]byte, rowBytes)
-	}
-	// Rows stay inside their head.
-	first := row0 / head * head
-	last := min((row0+rows+head-1)/head*head, total)
-	f := m.files[info.file]
-	for at := first; at < last; at += batch {
-		n := min(batch, last-at)
-		src := buf[:int64(n)*rowBytes]
-		if err := f.readAt(src, start+int64(at)*rowBytes); err != nil {
-			return err
-		}
-		for i := range n {
-			row := unpermute(at+i, head)
-			if row < row0 || row >= row0+rows {
-				continue
-			}
-			if err := sink(row, 0, src[int64(i)*rowBytes:int64(i+1)*rowBytes]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (m *Model) walkPermutedVector(t *doc.Tensor, info tensorInfo, start int64, sink func(row, col int, src []byte) error) error {
-	values, size := info.dtype.block()
-	if values != 1 {
-		return fmt.Errorf("tensor %s: a quantized bias is not supported", t.Source.Name)
-	}
-	src := make([]byte, int64(t.Cols)*size)
-	if err := m.files[info.file].readAt(src, start); err != nil {
-		return err
-	}
-	for i := range t.Cols {
-		at := int64(i) * size
-		if err := sink(0, unpermute(i, m.profile.Architecture.HeadDim), src[at:at+size]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unpermute returns the Hugging Face row of a GGUF row of q or k.
-// llama.cpp's converter turns [heads, 2, d/2] into [heads, d/2, 2].
-func unpermute(row, head int) int {
-	inHead := row % head
-	return row - inHead + inHead%2*(head/2) + inHead/2
 }
