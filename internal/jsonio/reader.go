@@ -1,0 +1,200 @@
+package jsonio
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/goccy/go-json/jsontext"
+	json "github.com/goccy/go-json/v2"
+)
+
+// Reader reads one large document that others made value by value, in the order of the text: a tokenizer.json of 30 MB
+// takes a buffer of some KB. Every method that reads takes exactly the next value. Errors as for [UnmarshalLoose], but for
+// duplicate names, which a Reader does not see: it would have to remember them all.
+type Reader struct {
+	name   string
+	d      *jsontext.Decoder
+	member []byte
+}
+
+// NewReader reads the document r; the name, usually the file's, starts every error.
+func NewReader(name string, r io.Reader) *Reader {
+	return &Reader{name: name, d: jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true))}
+}
+
+// Kind tells the next value: 'n' null, 't' or 'f' boolean, '"' string, '0' number, '{' object, '[' array. It is another
+// byte where no value is, which the method that reads it reports.
+func (r *Reader) Kind() byte { return byte(r.d.PeekKind()) }
+
+// Object reads an object. It calls member for every member, in order, with its name; member reads the value, exactly one.
+// The name is valid until the next name is read.
+func (r *Reader) Object(member func(name []byte) error) error {
+	if err := r.open('{'); err != nil {
+		return err
+	}
+	for r.d.PeekKind() != '}' {
+		quoted, err := r.d.ReadValue()
+		if err != nil {
+			return r.fault(err)
+		}
+		if r.member, err = jsontext.AppendUnquote(r.member[:0], quoted); err != nil {
+			return r.fault(err)
+		}
+		if err := member(r.member); err != nil {
+			return err
+		}
+	}
+	_, err := r.d.ReadToken()
+	return r.fault(err)
+}
+
+// Array reads an array. It calls element for every element, in order; element reads it.
+func (r *Reader) Array(element func() error) error {
+	if err := r.open('['); err != nil {
+		return err
+	}
+	for r.d.PeekKind() != ']' {
+		if err := element(); err != nil {
+			return err
+		}
+	}
+	_, err := r.d.ReadToken()
+	return r.fault(err)
+}
+
+// AppendString reads a string and appends it to dst.
+func (r *Reader) AppendString(dst []byte) ([]byte, error) {
+	quoted, err := r.value('"')
+	if err != nil {
+		return dst, err
+	}
+	dst, err = jsontext.AppendUnquote(dst, quoted)
+	return dst, r.fault(err)
+}
+
+// Integer reads an integer.
+func (r *Reader) Integer() (int64, error) {
+	b, err := r.value('0')
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	if err != nil {
+		return 0, r.Errorf("%s where an integer should be", b)
+	}
+	return n, nil
+}
+
+// Unmarshal reads a value into v as [UnmarshalLoose] does.
+func (r *Reader) Unmarshal(v any) error {
+	b, err := r.Value()
+	if err != nil {
+		return err
+	}
+	at := r.d.StackPointer()
+	return Within(r.name, at, UnmarshalLoose(r.name, b, v))
+}
+
+// Value reads a value of any kind and returns a copy of its text.
+func (r *Reader) Value() (RawValue, error) {
+	b, err := r.d.ReadValue()
+	return bytes.Clone(b), r.fault(err)
+}
+
+// Skip reads a value and forgets it.
+func (r *Reader) Skip() error { return r.fault(r.d.SkipValue()) }
+
+// End checks that nothing follows the document.
+func (r *Reader) End() error {
+	_, err := r.d.ReadToken()
+	switch err {
+	case io.EOF:
+		return nil
+	case nil:
+		err = &jsontext.SyntacticError{ByteOffset: r.d.InputOffset(), Err: errTrailing}
+	}
+	return r.fault(err)
+}
+
+// Errorf makes the error of the value that was read last.
+func (r *Reader) Errorf(format string, args ...any) error {
+	e := Errorf(r.name, r.d.StackPointer(), format, args...)
+	e.Offset = r.d.InputOffset()
+	return e
+}
+
+// open reads the start of an object or an array.
+func (r *Reader) open(want jsontext.Kind) error {
+	if kind := r.d.PeekKind(); kind != want && kind > 0 {
+		return r.Errorf("%s where %s should be", kindName(kind), withArticle(want))
+	}
+	_, err := r.d.ReadToken()
+	return r.fault(err)
+}
+
+// value reads the text of a value of the wanted kind, valid until the next read.
+func (r *Reader) value(want jsontext.Kind) (RawValue, error) {
+	if kind := r.d.PeekKind(); kind != want && kind > 0 {
+		return nil, r.Errorf("%s where %s should be", kindName(kind), withArticle(want))
+	}
+	b, err := r.d.ReadValue()
+	return b, r.fault(err)
+}
+
+// fault translates an error of the decoder.
+func (r *Reader) fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	if err == io.EOF { // the text ends where a value should start
+		err = &jsontext.SyntacticError{ByteOffset: r.d.InputOffset(), Err: io.ErrUnexpectedEOF}
+	}
+	return newError(r.name, nil, err)
+}
+
+// Within places an error about a part of a document, at the pointer, in the whole: the pointer goes before that of an
+// *Error, another error becomes an *Error. The name of the document is given if the error has none yet; it may be empty.
+func Within(name string, at Pointer, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return &Error{File: name, Pointer: at, Reason: err.Error(), Err: err}
+	}
+	e.Pointer = at + e.Pointer
+	e.Line, e.Column = 0, 0
+	if e.File == "" {
+		e.File = name
+	}
+	return err
+}
+
+// UnmarshalKnown reads a value that others made and of which every member must be known, as a component of a
+// tokenizer.json: an unknown one might change the result. Null and big integers pass.
+func UnmarshalKnown(name string, b []byte, v any) error {
+	if err := json.Unmarshal(b, v, json.RejectUnknownMembers(true)); err != nil {
+		return newError(name, b, err)
+	}
+	return nil
+}
+
+// AppendString appends s to dst as a JSON string. Invalid UTF-8 is an error.
+func AppendString(dst, s []byte) ([]byte, error) {
+	dst, err := jsontext.AppendQuote(dst, s)
+	if err != nil {
+		return dst, newError("", nil, err)
+	}
+	return dst, nil
+}
+
+// Compact removes the white space around the tokens of a JSON value and writes its strings in their shortest form.
+func Compact(b RawValue) (RawValue, error) {
+	b = b.Clone()
+	if err := b.Compact(jsontext.PreserveRawStrings(false)); err != nil {
+		return nil, newError("", nil, err)
+	}
+	return b, nil
+}
