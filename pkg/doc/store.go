@@ -22,6 +22,10 @@ type StoredPlan struct {
 	Name   string `json:"name"` // "default"
 	File   string `json:"file"` // "plans/default.json"
 	SHA256 string `json:"sha256"`
+	// Records holds for each entry of the plan's tensor_catalog, in its order,
+	// the index of the record into records: two plans may mean different
+	// records by one id.
+	Records []int `json:"records"`
 }
 
 // StoreFile is one file of the store beside the manifest.

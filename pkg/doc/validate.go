@@ -103,6 +103,12 @@ func (m *Manifest) validateFiles(c *checker) {
 			c.fail(at("plans", i), "plan %q in file %q, sha256 %q: want each name once, a path inside the store and 64 hex digits", p.Name, p.File, p.SHA256)
 		}
 		names[p.Name] = true
+		for j, r := range p.Records {
+			if r < 0 || r >= len(m.Records) {
+				c.fail(at("plans", i, "records", j), "record %d of %d", r, len(m.Records))
+				break
+			}
+		}
 	}
 	if len(m.Plans) == 0 {
 		c.fail(at("plans"), "no plan: want at least one")
