@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-json/jsontext"
 )
 
-// maxIntegerDigits is the number of digits of MaxInteger: a longer run of digits is worth a closer look.
+// maxIntegerDigits is the number of digits of MaxInteger: an integer of as many is worth a closer look.
 const maxIntegerDigits = 16
 
 // check refuses null and integers beyond 2^53 in the valid JSON b, except under "annotations".
@@ -20,6 +20,11 @@ func check(name string, b []byte) error {
 	if !suspect(b) {
 		return nil
 	}
+	return walk(name, b)
+}
+
+// walk is check without its short cut.
+func walk(name string, b []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(b))
 	for {
 		tok, err := d.ReadToken()
@@ -37,34 +42,42 @@ func check(name string, b []byte) error {
 	}
 }
 
-// suspect reports whether b, valid JSON, has a null or a run of 16 digits outside its strings.
+// suspect reports whether b, valid JSON, has a null or an integer of 16 digits or more outside its strings.
 func suspect(b []byte) bool {
-	digits := 0
 	for i := 0; i < len(b); i++ {
-		c := b[i]
-		if c-'0' <= 9 {
-			if digits++; digits >= maxIntegerDigits {
-				return true
-			}
-			continue
-		}
-		digits = 0
-		switch c {
-		case 'n':
-			return true
-		case 't':
-			i += len("rue")
-		case 'f':
-			i += len("alse")
+		switch c := b[i]; c {
 		case '"':
 			for i++; i < len(b) && b[i] != '"'; i++ {
 				if b[i] == '\\' {
 					i++
 				}
 			}
+		case 'n':
+			return true
+		case 't':
+			i += len("rue")
+		case 'f':
+			i += len("alse")
+		case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+			begin := i
+			for i < len(b) && b[i]-'0' <= 9 {
+				i++
+			}
+			if i < len(b) && (b[i] == '.' || b[i]|0x20 == 'e') {
+				for i < len(b) && inNumber(b[i]) {
+					i++
+				}
+			} else if i-begin >= maxIntegerDigits {
+				return true
+			}
+			i-- // what ended the number is looked at next
 		}
 	}
 	return false
+}
+
+func inNumber(c byte) bool {
+	return c-'0' <= 9 || c == '.' || c == '-' || c == '+' || c|0x20 == 'e'
 }
 
 func tokenFault(tok jsontext.Token) string {

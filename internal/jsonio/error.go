@@ -71,6 +71,11 @@ func newError(name string, b []byte, err error) error {
 	switch {
 	case errors.As(err, &semantic):
 		e := &Error{File: name, Offset: semantic.ByteOffset, Pointer: semantic.JSONPointer, Err: semantic.Err}
+		if inner := (*Error)(nil); errors.As(semantic.Err, &inner) { // a type's own method read with this package
+			e.Pointer += inner.Pointer
+			e.Reason, e.Err = inner.Reason, inner.Err
+			return e
+		}
 		e.Reason = semanticReason(semantic)
 		if semantic.Err == json.ErrUnknownName {
 			e.Pointer = semantic.JSONPointer.Parent()
@@ -78,7 +83,7 @@ func newError(name string, b []byte, err error) error {
 		return e
 	case errors.As(err, &syntactic):
 		e := &Error{File: name, Offset: syntactic.ByteOffset, Pointer: syntactic.JSONPointer, Err: syntactic.Err}
-		e.Reason = syntacticReason(syntactic)
+		e.Reason = syntacticReason(b, syntactic)
 		if syntactic.Err == jsontext.ErrDuplicateName {
 			e.Pointer = syntactic.JSONPointer.Parent()
 		}
@@ -96,12 +101,12 @@ func position(b []byte, offset int64) (line, column int) {
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-func syntacticReason(e *jsontext.SyntacticError) string {
+func syntacticReason(b []byte, e *jsontext.SyntacticError) string {
 	switch e.Err {
 	case jsontext.ErrDuplicateName:
 		return fmt.Sprintf("member %q occurs twice", e.JSONPointer.LastToken())
 	case io.ErrUnexpectedEOF:
-		if e.ByteOffset == 0 {
+		if b != nil && len(bytes.TrimSpace(b)) == 0 {
 			return "empty where a JSON value should be"
 		}
 		return "ends in the middle of a value"
@@ -110,38 +115,28 @@ func syntacticReason(e *jsontext.SyntacticError) string {
 }
 
 func semanticReason(e *json.SemanticError) string {
-	if e.Err == json.ErrUnknownName {
+	switch {
+	case e.Err == json.ErrUnknownName:
 		return fmt.Sprintf("unknown member %q", e.JSONPointer.LastToken())
-	}
-	var cause string
-	if e.Err != nil {
-		cause = e.Err.Error()
-	}
-	if e.JSONKind == 0 { // writing, or an error that a type's own method made
-		if cause == "" && e.GoType != nil {
-			cause = "no JSON for the Go type " + e.GoType.String()
-		}
-		return cause
+	case e.JSONKind == 0 && e.Err != nil: // writing, or a type's own method
+		return e.Err.Error()
+	case e.JSONKind == 0:
+		return fmt.Sprintf("no JSON for the Go type %v", e.GoType)
 	}
 	found := kindName(e.JSONKind)
 	if len(e.JSONValue) > 0 && len(e.JSONValue) <= 40 {
 		found += " " + string(e.JSONValue)
 	}
-	if e.GoType == nil {
-		return join(found, cause)
-	}
-	want := typeName(e.GoType)
-	if want == "" || strings.HasPrefix(found, strings.TrimPrefix(strings.TrimPrefix(want, "a "), "an ")) {
-		return join(found, cause)
-	}
-	return fmt.Sprintf("%s where %s should be", found, want)
-}
-
-func join(found, cause string) string {
-	if cause == "" {
+	switch want := typeName(e.GoType); {
+	case errors.Is(e.Err, strconv.ErrRange):
+		return found + " is out of range"
+	case e.Err != nil && !errors.Is(e.Err, strconv.ErrSyntax):
+		return found + ": " + e.Err.Error()
+	case want == "":
 		return found + " is not allowed here"
+	default:
+		return found + " where " + want + " should be"
 	}
-	return found + ": " + cause
 }
 
 func withArticle(k jsontext.Kind) string {
@@ -172,6 +167,9 @@ func kindName(k jsontext.Kind) string {
 
 // typeName says in JSON's words what a Go type takes, "" if it decides for itself.
 func typeName(t reflect.Type) string {
+	if t == nil {
+		return ""
+	}
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}

@@ -12,6 +12,9 @@
 //   - no NaN and no infinity
 //   - equal values give equal bytes: struct members in their order, map members sorted
 //
+// A member that may be missing is tagged "omitzero"; "omitempty" leaves out empty strings, arrays and objects only, but
+// writes 0 and false.
+//
 // What lies under a member named "annotations" belongs to the user: there null and big integers pass, and the bytes of a
 // [RawValue] are carried through as they came.
 //
@@ -20,6 +23,9 @@ package jsonio
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"math"
 
 	"github.com/goccy/go-json/jsontext"
 	json "github.com/goccy/go-json/v2"
@@ -67,12 +73,27 @@ func MarshalLine(v any) ([]byte, error) {
 func marshal(v any, layout jsontext.Options) ([]byte, error) {
 	b, err := json.Marshal(v, json.Deterministic(true), layout)
 	if err != nil {
-		return nil, newError("", nil, err)
+		return nil, writeError(v, err)
 	}
 	if err := check("", b); err != nil {
 		return nil, err
 	}
 	return append(b, '\n'), nil
+}
+
+// writeError translates the error of writing v. The JSON package names only the object in which a NaN or an infinity is,
+// not the member; so v is written once more with an eye on every float.
+func writeError(v any, err error) error {
+	finite := func(_ *jsontext.Encoder, f float64) error {
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return fmt.Errorf("%v is not a value here, leave the member out", f)
+		}
+		return errors.ErrUnsupported // written as if this function were not there
+	}
+	if _, again := json.Marshal(v, json.Deterministic(true), json.WithMarshalers(json.MarshalToFunc(finite))); again != nil {
+		err = again
+	}
+	return newError("", nil, err)
 }
 
 // Equal reports whether a and b are the same text apart from white space and the way strings are escaped.

@@ -141,7 +141,7 @@ type Encoder struct {
 // NewEncoder writes records to w. Whether and when w is flushed is up to the caller.
 func NewEncoder(w io.Writer) *Encoder {
 	e := &Encoder{w: w}
-	e.enc = jsontext.NewEncoder(&e.buf)
+	e.enc = jsontext.NewEncoder(&e.buf, json.Deterministic(true))
 	return e
 }
 
@@ -152,9 +152,9 @@ func (e *Encoder) Encode(v any) error {
 		return e.err
 	}
 	e.buf.Reset()
-	e.enc.Reset(&e.buf, json.Deterministic(true))
 	if err := json.MarshalEncode(e.enc, v); err != nil {
-		return newError("", nil, err)
+		e.enc.Reset(&e.buf, json.Deterministic(true))
+		return writeError(v, err)
 	}
 	if err := check("", e.buf.Bytes()); err != nil {
 		return err
