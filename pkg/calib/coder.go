@@ -9,17 +9,19 @@ import (
 	"substrate/pkg/quant"
 )
 
+// Rows reads rows of a model's tensors: see quant.Source.
+type Rows = quant.Source
+
 // coder turns reference values into what a level's records hold: it encodes
 // an op exactly as sb-pack will and decodes it to float32.
 type coder struct {
-	p         *doc.Profile
 	encodings map[string]*doc.Encoding
 	enc       quant.Encoder
 	bytes     [][]byte // of the records of the level at hand
 }
 
-func newCoder(p *doc.Profile, m *Dense, encodings []doc.Encoding, stats *quant.Stats, threads int) *coder {
-	c := &coder{p: p, encodings: map[string]*doc.Encoding{}, enc: quant.Encoder{Source: denseRows{m}, Stats: stats, Threads: threads}}
+func newCoder(encodings []doc.Encoding, src Rows, stats *quant.Stats, threads int) *coder {
+	c := &coder{encodings: map[string]*doc.Encoding{}, enc: quant.Encoder{Source: src, Stats: stats, Threads: threads}}
 	for i := range encodings {
 		c.encodings[encodings[i].ID] = &encodings[i]
 	}
@@ -27,8 +29,7 @@ func newCoder(p *doc.Profile, m *Dense, encodings []doc.Encoding, stats *quant.S
 }
 
 // code sets dst to op i at level.
-func (c *coder) code(ctx context.Context, dst *dense, i int, level *doc.Level) error {
-	op := &c.p.Ops[i]
+func (c *coder) code(ctx context.Context, dst *dense, op *doc.Op, level *doc.Level) error {
 	records, err := c.records(ctx, op, level)
 	if err != nil {
 		return err
@@ -72,12 +73,12 @@ func (c *coder) records(ctx context.Context, op *doc.Op, level *doc.Level) ([]qu
 // denseRows reads rows of the reference in memory.
 type denseRows struct{ m *Dense }
 
-func (d denseRows) ReadRows(dst []float32, t *doc.Tensor, row int) error {
+func (d denseRows) ReadRows(dst []float32, t *doc.Tensor, row, rows int) error {
 	for i := range d.m.p.Ops {
 		op := &d.m.p.Ops[i]
 		for j := range op.Tensors {
 			if &op.Tensors[j] == t {
-				copy(dst, d.m.Tensor(i, j)[row*t.Cols:])
+				copy(dst, d.m.Tensor(i, j)[row*t.Cols:(row+rows)*t.Cols])
 				return nil
 			}
 		}

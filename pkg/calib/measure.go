@@ -61,7 +61,7 @@ func Measure(ctx context.Context, b backend.Backend, src Source, data *Data, opt
 	if err != nil {
 		return nil, nil, err
 	}
-	m.coder = newCoder(p, m.dense, opt.Encodings, stats, opt.Threads)
+	m.coder = newCoder(opt.Encodings, denseRows{m.dense}, stats, opt.Threads)
 	t := &doc.Table{
 		Format: doc.FormatTable, Synthetic: p.Synthetic, Profile: *p, Data: []doc.DataPart{data.Part},
 		Encodings: opt.Encodings, Levels: opt.Levels, Link: doc.Link{Source: "additive", Scale: 1, Exponent: 1},
@@ -237,7 +237,7 @@ func (m *measurement) code(ctx context.Context, g group, level *doc.Level) (Look
 			m.coded[shape] = append(m.coded[shape], d)
 		}
 		d := m.coded[shape][n]
-		if err := m.coder.code(ctx, d, i, level); err != nil {
+		if err := m.coder.code(ctx, d, op, level); err != nil {
 			return nil, err
 		}
 		coded[i] = d

@@ -112,7 +112,7 @@ func Verify(ctx context.Context, exact, b backend.Backend, src Source, get Recor
 		return nil, err
 	}
 	for i := range opt.Controls {
-		if err := load(Uniform(p, ref, &opt.Controls[i], opt.Stats, opt.Threads)); err != nil {
+		if err := load(Uniform(ref, &opt.Controls[i], opt.Stats, opt.Threads)); err != nil {
 			return nil, err
 		}
 	}
@@ -171,9 +171,9 @@ func scoreAll(ctx context.Context, exact, b backend.Backend, p *doc.Profile, ref
 	return scores, nil
 }
 
-// Uniform gives every op of p at one encoding, fitted to the reference m.
-func Uniform(p *doc.Profile, m *Dense, e *doc.Encoding, stats *quant.Stats, threads int) Records {
-	c := newCoder(p, m, []doc.Encoding{*e}, stats, threads)
+// Uniform gives every op at one encoding, fitted to the reference m.
+func Uniform(m *Dense, e *doc.Encoding, stats *quant.Stats, threads int) Records {
+	c := newCoder([]doc.Encoding{*e}, denseRows{m}, stats, threads)
 	level := &doc.Level{ID: e.ID, Encodings: []string{e.ID}}
 	return func(ctx context.Context, op *doc.Op) ([]quant.Record, error) { return c.records(ctx, op, level) }
 }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"substrate/internal/backends"
+	"substrate/internal/cli"
+	"substrate/pkg/calib"
+	"substrate/pkg/doc"
+	"substrate/pkg/model"
+	"substrate/pkg/quant"
+)
+
+func measureVerb() cli.Verb {
+	return cli.Verb{
+		Name:    "measure",
+		Summary: "measures which op loses how much quality at which precision",
+		Long: "Every op of the model is stored at every level, and the KL divergence of the model's next-token distributions " +
+			"from the reference is measured on text: nats per token, teacher-forced, everything else at the reference. The experts " +
+			"of a layer are measured together and share the loss by gate mass. The model is held in memory in float32.\n\n" +
+			"The second moments of every matrix's inputs go to a statistics file, which sb-pack needs to make the same codes: " +
+			"in the user's cache folder under its sha256, or to --stats.",
+		Example: "sb-calibrate measure --model models/tiny -o table.json",
+		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
+			output := cli.OutputFlag(fs)
+			path := fs.String("model", "", "measure the `MODEL`: a folder or a GGUF file")
+			levels := fs.String("levels", "2,3,4,6,8,3+2,4+3", "levels to measure: widths in `BITS`, a skeleton and its residual joined by +")
+			spec := calib.LevelSpec{}
+			fs.IntVar(&spec.Group, "group", 64, "inputs that share a scale: `N` 32, 64 or 128")
+			fs.StringVar(&spec.Scale, "scale", "bf16", "`TYPE` of scales: bf16 or f16")
+			fs.StringVar(&spec.Fit, "fit", "lsq", "how codes are made: `FIT` lsq or minmax")
+			stats := fs.String("stats", "", "write the statistics to `FILE` instead of the cache folder")
+			text := defineText(fs, 2048)
+			b := backends.Define(fs)
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				if *path == "" {
+					return cli.WithHint(cli.Usage("--model is missing"), "sb-calibrate measure --model MODEL")
+				}
+				spec.Levels = strings.Split(*levels, ",")
+				return measure(ctx, env, *path, spec, text, b, *stats, *output)
+			}
+		},
+	}
+}
+
+func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpec, text *textFlags, flags *backends.Flags, statsPath, output string) error {
+	encodings, levels, err := spec.Expand()
+	if err != nil {
+		return cli.Usage("--levels: %w", err)
+	}
+	m, err := model.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	out, err := env.Create(output)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	data, err := text.data(m, calib.PartFit)
+	if err != nil {
+		return err
+	}
+	weights, err := m.WeightsSHA256(ctx)
+	if err != nil {
+		return err
+	}
+	// The reference and the levels are computed in float32, so that a table
+	// holds what the codes lose, not what a backend's activations add.
+	b, err := backends.Open(flags.Backend, "f32", flags.Threads.Count())
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	progress := env.Progress("measuring", "levels", 0)
+	defer progress.Close()
+	table, stats, err := calib.Measure(ctx, b, m, data, calib.MeasureOptions{
+		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(),
+		Progress: func(done, total int) { progress.Set(int64(done)) },
+	})
+	if err != nil {
+		return err
+	}
+	progress.Close()
+	table.WeightsSHA = weights
+	if table.Statistics, err = saveStats(env, stats, statsPath); err != nil {
+		return err
+	}
+	bytes, err := doc.Write(table)
+	if err != nil {
+		return err
+	}
+	if _, err := out.Write(bytes); err != nil {
+		return err
+	}
+	return out.Commit()
+}
+
+// saveStats writes the statistics to a file, or where sb-pack looks for them,
+// and returns their digest.
+func saveStats(env *cli.Env, stats *quant.Stats, path string) (digest string, err error) {
+	if path == "" {
+		dir, err := quant.StatsDir()
+		if err != nil {
+			return "", cli.WithHint(err, "--stats FILE says where the statistics go")
+		}
+		saved, err := stats.Save(dir)
+		return strings.TrimSuffix(filepath.Base(saved), filepath.Ext(saved)), err
+	}
+	var b bytes.Buffer
+	if err := stats.Write(&b); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b.Bytes())
+	return hex.EncodeToString(sum[:]), env.WriteDocument(path, b.Bytes())
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"substrate/internal/cli"
+	"substrate/internal/jsonio"
+	"substrate/internal/text"
+	"substrate/pkg/calib"
+	"substrate/pkg/calib/corpus"
+	"substrate/pkg/model"
+	"substrate/pkg/tokenizer"
+)
+
+// maxTextBytes bounds a text file: a hundred times what a careful
+// calibration reads.
+const maxTextBytes = 256 << 20
+
+// textFlags choose the text that is scored.
+type textFlags struct {
+	files    []string
+	tokens   int
+	sequence int
+}
+
+func defineText(fs *pflag.FlagSet, tokens int) *textFlags {
+	f := new(textFlags)
+	fs.StringArrayVar(&f.files, "text", nil, "score `FILE`, plain text (one document) or *.jsonl with a member \"text\" a line, instead of the built-in text; can be given several times")
+	fs.IntVar(&f.tokens, "tokens", tokens, "score about `N` tokens")
+	fs.IntVar(&f.sequence, "sequence", 256, "in sequences of `N` tokens")
+	return f
+}
+
+// data returns the tokens of a part of the chosen text. Users' documents are
+// all of the part asked for.
+func (f *textFlags) data(m *model.Model, part string) (*calib.Data, error) {
+	if f.tokens < 1 || f.sequence < 32 {
+		return nil, cli.Usage("--tokens %d, --sequence %d: want at least 1 and 32", f.tokens, f.sequence)
+	}
+	tok, err := text.Tokenizer(m)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := f.documents(part)
+	if err != nil {
+		return nil, err
+	}
+	encode := func(s string) ([]int32, error) { return tok.Encode(s, tokenizer.EncodeOptions{}) }
+	a := &m.Profile().Architecture
+	data, err := calib.Tokenize(docs, part, encode, firstToken(tok), min(f.sequence, a.ContextTokens), f.tokens)
+	if err != nil {
+		return nil, cli.BadDocument("%w", err)
+	}
+	data.Part.Name = "built-in"
+	if len(f.files) > 0 {
+		data.Part.Name = strings.Join(baseNames(f.files), ",")
+	}
+	return data, nil
+}
+
+// firstToken is the token that the model wants before a text, -1 if none.
+func firstToken(tok *tokenizer.Tokenizer) int {
+	with, err := tok.Encode("a", tokenizer.EncodeOptions{AddSpecial: true})
+	if err != nil || len(with) < 2 || !tok.Special(with[0]) {
+		return -1
+	}
+	return int(with[0])
+}
+
+func (f *textFlags) documents(part string) ([]calib.Document, error) {
+	var docs []calib.Document
+	if len(f.files) == 0 {
+		for _, d := range corpus.Documents() {
+			if d.Part == part {
+				docs = append(docs, calib.Document{Name: d.Name, Part: d.Part, Text: d.Text})
+			}
+		}
+		return docs, nil
+	}
+	for _, path := range f.files {
+		b, err := readText(path)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasSuffix(path, ".jsonl") {
+			docs = append(docs, calib.Document{Name: path, Part: part, Text: string(b)})
+			continue
+		}
+		lines, err := jsonlTexts(path, b)
+		if err != nil {
+			return nil, err
+		}
+		for i, s := range lines {
+			docs = append(docs, calib.Document{Name: fmt.Sprintf("%s:%d", path, i+1), Part: part, Text: s})
+		}
+	}
+	return docs, nil
+}
+
+func readText(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, maxTextBytes+1))
+	if err == nil && len(b) > maxTextBytes {
+		err = cli.BadDocument("%s: more than %d MiB of text", path, maxTextBytes>>20)
+	}
+	return b, err
+}
+
+func jsonlTexts(path string, b []byte) ([]string, error) {
+	var out []string
+	for i, line := range bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) {
+		var d struct {
+			Text string `json:"text"`
+		}
+		name := fmt.Sprintf("%s:%d", path, i+1)
+		if err := jsonio.UnmarshalLoose(name, line, &d); err != nil {
+			return nil, err
+		}
+		if d.Text == "" {
+			return nil, cli.BadDocument("%s: no member \"text\"", name)
+		}
+		out = append(out, d.Text)
+	}
+	return out, nil
+}
+
+func baseNames(paths []string) []string {
+	out := make([]string, len(paths))
+	for i, p := range paths {
+		out[i] = filepath.Base(p)
+	}
+	return out
+}

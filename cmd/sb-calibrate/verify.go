@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"substrate/internal/backends"
+	"substrate/internal/cli"
+	"substrate/pkg/calib"
+	"substrate/pkg/doc"
+	"substrate/pkg/model"
+	"substrate/pkg/quant"
+)
+
+type verifyOptions struct {
+	model, tier, stats, kv string
+	controls               string
+	predicted              bool
+	text                   *textFlags
+	backend                *backends.Flags
+}
+
+func verifyVerb() cli.Verb {
+	return cli.Verb{
+		Name:    "verify",
+		Args:    "[PLAN|STORE]",
+		Summary: "measures the quality of a whole plan or store",
+		Long: "The model is run as the plan or store has it, with the kernels that will run it, and its next-token distributions " +
+			"are compared with the reference's on text that the plan was not made from. Exit code 1 says that the measured KL " +
+			"is outside the band that the plan predicts, widened by two standard errors.",
+		Example: "sb-calibrate verify --model models/tiny plan.json --uniform 3,4 | jq .quality.kl",
+		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
+			output := cli.OutputFlag(fs)
+			o := &verifyOptions{}
+			fs.StringVar(&o.model, "model", "", "the reference: `MODEL`, a folder or a GGUF file")
+			fs.StringVar(&o.tier, "tier", "default", "measure every op at its `TIER` default or top")
+			fs.StringVar(&o.controls, "uniform", "", "measure uniform encodings of these widths in `BITS` too: 2,3,4")
+			fs.StringVar(&o.stats, "stats", "", "the statistics `FILE` of the calibration, if it is not in the cache folder")
+			fs.StringVar(&o.kv, "kv", "", "KV cache `TYPE`, f32 or f16 (default: the plan's)")
+			o.text = defineText(fs, 4096)
+			o.backend = backends.Define(fs)
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				if o.model == "" {
+					return cli.WithHint(cli.Usage("--model is missing"), "sb-calibrate verify --model MODEL PLAN")
+				}
+				v, err := verify(ctx, env, cli.Arg(args, 0), o)
+				if err != nil {
+					return err
+				}
+				b, err := doc.Write(v)
+				if err != nil {
+					return err
+				}
+				if err := env.WriteDocument(*output, b); err != nil {
+					return err
+				}
+				if !v.InBand {
+					return cli.No("measured KL %.4g +- %.2g is outside the predicted band %.4g to %.4g",
+						v.Quality.KL, v.Quality.KLError, v.Predicted.KLLow, v.Predicted.KLHigh)
+				}
+				return nil
+			}
+		},
+	}
+}
+
+func verify(ctx context.Context, env *cli.Env, target string, o *verifyOptions) (*doc.Verify, error) {
+	if o.tier != "default" && o.tier != "top" {
+		return nil, cli.Usage("--tier %s: want default or top", o.tier)
+	}
+	m, err := model.Open(o.model)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	subject, err := openSubject(env, target, m, o)
+	if err != nil {
+		return nil, err
+	}
+	defer subject.close()
+	data, err := o.text.data(m, calib.PartTest)
+	if err != nil {
+		return nil, err
+	}
+	exact, err := backends.Open(o.backend.Backend, "f32", o.backend.Threads.Count())
+	if err != nil {
+		return nil, err
+	}
+	defer exact.Close()
+	b, err := o.backend.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	kv := o.kv
+	if kv == "" {
+		kv = subject.plan.KVCacheType
+	}
+	controls, err := o.uniform(subject.plan)
+	if err != nil {
+		return nil, err
+	}
+	progress := env.Progress("verifying", "sequences", 0)
+	defer progress.Close()
+	p := m.Profile()
+	r, err := calib.Verify(ctx, exact, b, m, subject.records, data, calib.VerifyOptions{
+		KVType: kv, Threads: o.backend.Threads.Count(), Controls: controls, Stats: subject.stats,
+		Progress: func(done, total int) { progress.Set(int64(done)) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	v := &doc.Verify{
+		Format: doc.FormatVerify, Synthetic: p.Synthetic || subject.plan.Synthetic, ModelID: p.ModelID, Reference: p.Reference,
+		Target: subject.kind, Tier: o.tier, Backend: b.Name(), Activations: o.backend.Activations, KVCacheType: kv,
+		Data: data.Part, Documents: len(data.Documents), Quality: r.Quality, Controls: r.Controls, InBand: true,
+	}
+	if o.tier == "default" {
+		predicted := subject.plan.Predicted
+		v.Predicted = &predicted
+		slack := 2 * r.Quality.KLError
+		v.InBand = r.Quality.KL >= predicted.KLLow-slack && r.Quality.KL <= predicted.KLHigh+slack
+	}
+	if kl, ok := calib.InterpolateUniform(r.Controls, r.Quality.Bytes); ok {
+		v.UniformKL = &kl
+	}
+	return v, nil
+}
+
+// uniform returns the encodings of --uniform, in the plan's group size, scale
+// type and fit.
+func (o *verifyOptions) uniform(p *doc.Plan) ([]doc.Encoding, error) {
+	if o.controls == "" {
+		return nil, nil
+	}
+	spec := calib.LevelSpec{Levels: strings.Split(o.controls, ","), Group: 64, Scale: "bf16", Fit: "lsq"}
+	for i := range p.Encodings {
+		if e := &p.Encodings[i]; e.Bits < 16 {
+			spec.Group, spec.Scale, spec.Fit = e.Group, e.Scale, e.Fit
+			break
+		}
+	}
+	encodings, levels, err := spec.Expand()
+	if err != nil {
+		return nil, cli.Usage("--uniform: %w", err)
+	}
+	for i := range levels {
+		if len(levels[i].Encodings) > 1 {
+			return nil, cli.Usage("--uniform: %s is not one encoding", levels[i].ID)
+		}
+	}
+	return encodings, nil
+}
+
+// subject is what is verified.
+type subject struct {
+	kind    string // "plan" or "store"
+	plan    *doc.Plan
+	stats   *quant.Stats
+	records calib.Records
+	close   func()
+}
+
+// openSubject opens a plan, whose records are made as sb-pack would make
+// them, or a store.
+func openSubject(env *cli.Env, target string, m *model.Model, o *verifyOptions) (*subject, error) {
+	if info, err := os.Stat(target); err == nil && info.IsDir() {
+		return openStore(target, m, o)
+	}
+	name, b, err := env.ReadDocument(target)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := doc.Read[doc.Plan](name, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkModel(plan.HeaderSHA256, m); err != nil {
+		return nil, err
+	}
+	stats, err := findStats(plan.Statistics, o.stats)
+	if err != nil {
+		return nil, err
+	}
+	records, err := calib.PlanRecords(m, plan, o.tier == "top", stats, o.backend.Threads.Count())
+	return &subject{kind: "plan", plan: plan, stats: stats, records: records, close: func() { stats.Close() }}, err
+}
+
+// checkModel compares the model that a document was made for with m.
+func checkModel(header string, m *model.Model) error {
+	if got := m.Profile().HeaderSHA256; header != "" && header != got {
+		return cli.No("the plan was made for a model with header digest %.12s, this one has %.12s", header, got)
+	}
+	return nil
+}
+
+// findStats opens the statistics that a plan's codes depend on.
+func findStats(digest, path string) (*quant.Stats, error) {
+	if path != "" {
+		stats, err := quant.OpenStats(path)
+		if err == nil && digest != "" && stats.SHA256() != digest {
+			err = cli.No("%s has sha256 %.12s, the plan wants %.12s", path, stats.SHA256(), digest)
+		}
+		return stats, err
+	}
+	if digest == "" {
+		return nil, nil
+	}
+	dir, err := quant.StatsDir()
+	if err != nil {
+		return nil, err
+	}
+	stats, err := quant.FindStats(dir, digest)
+	if err != nil {
+		return nil, cli.WithHint(fmt.Errorf("statistics of the plan: %w", err), "sb-calibrate measure writes them; --stats FILE names them elsewhere")
+	}
+	return stats, nil
+}

@@ -1,0 +1,53 @@
+// Package backends opens a backend by its name on the command line.
+package backends
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"substrate/internal/cli"
+	"substrate/pkg/backend"
+	"substrate/pkg/backend/cpu"
+	"substrate/pkg/backend/ref"
+)
+
+// Flags are the flags that choose a backend.
+type Flags struct {
+	Backend     string
+	Activations string
+	Threads     *cli.Threads
+}
+
+// Define defines --backend, --activations and --threads.
+func Define(fs *pflag.FlagSet) *Flags {
+	f := new(Flags)
+	fs.StringVar(&f.Backend, "backend", "cpu", "compute with `NAME`: cpu, or ref, the slow oracle")
+	fs.StringVar(&f.Activations, "activations", "int8", "how the cpu backend sees the inputs of coded matrices: `TYPE` int8 or f32")
+	f.Threads = cli.ThreadsFlag(fs)
+	return f
+}
+
+// Open opens the backend.
+func (f *Flags) Open() (backend.Backend, error) {
+	return Open(f.Backend, f.Activations, f.Threads.Count())
+}
+
+// Open opens the backend of a name with a number of threads. The backend ref
+// knows activations in f32 only.
+func Open(name, activations string, threads int) (backend.Backend, error) {
+	if activations != "int8" && activations != "f32" {
+		return nil, cli.Usage("--activations %s: want int8 or f32", activations)
+	}
+	switch name {
+	case "ref":
+		return ref.Open(threads), nil
+	case "cpu":
+		b, err := cpu.Open(cpu.Options{Threads: threads, Activations: activations})
+		if err != nil {
+			return nil, cli.WithHint(fmt.Errorf("backend cpu: %w", err), "--backend ref computes without it")
+		}
+		return b, nil
+	}
+	return nil, cli.Usage("--backend %s: want cpu or ref", name)
+}
