@@ -12,7 +12,7 @@ import (
 // it was understood: "36 GiB (38654705664 bytes)".
 type Size int64
 
-var unitLetters = "KMGTPE"
+const unitLetters = "KMGTPE"
 
 // ParseSize reads a size. Decimal fractions are exact; a part of a byte is dropped. Sign, exponent, overflow and an
 // empty text are errors.
@@ -83,17 +83,16 @@ func (s *Size) Set(text string) error {
 func (s *Size) Type() string { return "SIZE" }
 
 func (s Size) String() string {
-	if unit := s.short(); unit != "" {
-		return fmt.Sprintf("%s (%d bytes)", unit, int64(s))
+	if s < 1024 {
+		return s.short()
 	}
-	return strconv.FormatInt(int64(s), 10) + " bytes"
+	return fmt.Sprintf("%s (%d bytes)", s.short(), int64(s))
 }
 
 // short is the size in its largest unit: exactly if three decimals suffice, binary before decimal; else rounded to two.
-// It is "" below 1 KiB.
 func (s Size) short() string {
 	if s < 1024 {
-		return ""
+		return strconv.FormatInt(int64(s), 10) + " bytes"
 	}
 	if text, exact := s.in(1024, "iB"); exact {
 		return text
