@@ -1,8 +1,9 @@
 package doc
 
 // Types of trace lines. Every line of a trace has type, t_ns (monotonic,
-// since the run's start) and token (index of the token being computed; -1
-// before the first).
+// since the run's start) and token: the index of the generated token being
+// computed. Loading is token -1, prefill is part of token 0, which it ends
+// with.
 const (
 	TraceRunStart = "run_start"
 	TraceToken    = "token"
@@ -27,6 +28,7 @@ type RunStart struct {
 	TraceHead
 	Format       string       `json:"format"`
 	Synthetic    bool         `json:"synthetic,omitempty"`
+	Volume       string       `json:"volume"` // "token": without lines of ops, reads and slots; "full"
 	ModelID      string       `json:"model_id"`
 	Manifest     string       `json:"manifest_sha256"`
 	Plan         string       `json:"plan"`
@@ -126,7 +128,7 @@ type RunEnd struct {
 	PeakBytes       int64   `json:"peak_bytes"`
 	CapBytes        int64   `json:"cap_bytes"`
 	ReadBytes       int64   `json:"read_bytes"`             // all reads of records, load included
-	DecodeReadBytes int64   `json:"decode_read_bytes"`      // after the first token
+	DecodeReadBytes int64   `json:"decode_read_bytes"`      // after the first token: of lines with token >= 1
 	NeededBytes     int64   `json:"needed_bytes_per_token"` // record bytes that one decoded token's kernels read
 	BitsServed      float64 `json:"bits_served"`            // mean bits per weight of what ran, weighted by gate mass
 	Digest          string  `json:"digest"`                 // of the sampled ids and every logits hash
