@@ -38,10 +38,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-var update = flag.Bool("update", false, "rewrite the files in the scripts that cmp finds different")
-
 // Main is the TestMain of a package with scripts. The commands are programs by name: their main functions.
+//
+// It defines the flag -update: rewrite the files in the scripts that cmp finds different from what a tool wrote.
 func Main(m *testing.M, commands map[string]func()) {
+	flag.Bool("update", false, "rewrite the expected files in the scripts")
 	all := map[string]func(){"tty": ttyMain, "interrupt": interruptMain}
 	maps.Copy(all, commands)
 	testscript.Main(m, all)
@@ -49,9 +50,10 @@ func Main(m *testing.M, commands map[string]func()) {
 
 // Run runs the scripts dir/*.txt as subtests.
 func Run(t *testing.T, dir string) {
+	update := flag.Lookup("update").Value.(flag.Getter).Get().(bool)
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
-		UpdateScripts:       *update,
+		UpdateScripts:       update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
