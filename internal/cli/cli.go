@@ -63,7 +63,8 @@ type Verb struct {
 }
 
 // RunFunc does a verb's work. args are the positional arguments, their number is right already. ctx ends at SIGINT and
-// SIGTERM: return ctx.Err() soon then. The class of the error decides the exit code, see [ExitCode].
+// SIGTERM: return ctx.Err() soon then. The class of the error decides the exit code, see [ExitCode]. A panic is an
+// internal error, exit code 70; only one in a goroutine that the verb started is beyond our reach and ends with Go's 2.
 type RunFunc func(ctx context.Context, env *Env, args []string) error
 
 // Main runs the tool on the process's arguments and streams and exits.

@@ -165,7 +165,7 @@ func TestDocumentLimit(t *testing.T) {
 		{write(bomb), 0, ""},
 		{write(large), 0, ""},
 		{read(bomb), 3, "bomb.zst: more than 99.999 KB (99999 bytes) once decompressed"},
-		{read(large), 3, "large: more than 99.999 KB (99999 bytes)"},
+		{read(large), 3, "large: 100 KB (100000 bytes), more than 99.999 KB (99999 bytes)"},
 	}
 	for i, step := range steps {
 		code, _, stderr := runVerb(t, Verb{Setup: func(*pflag.FlagSet) RunFunc { return step.do }})

@@ -79,8 +79,7 @@ func (e *Env) print(text string) error {
 // StdoutIsTerminal reports whether somebody reads stdout as it comes.
 func (e *Env) StdoutIsTerminal() bool { return isTerminal(e.stdout.w) }
 
-// Stdin is the raw standard input, for a verb whose stdin is not a document (a prompt). Err if it is a terminal is up
-// to the verb: see StdinIsTerminal.
+// Stdin is the standard input as it is, for a verb that takes something else than a document there, such as a prompt.
 func (e *Env) Stdin() io.Reader { return e.stdin }
 
 // StdinIsTerminal reports whether stdin would wait for somebody to type.
@@ -98,7 +97,7 @@ func (s *stickyWriter) Write(p []byte) (int, error) {
 	}
 	n, err := s.w.Write(p)
 	if err != nil {
-		s.err = IO("stdout: %w", cause(err))
+		s.err = ioError("stdout", err)
 		return n, s.err
 	}
 	return n, nil

@@ -65,20 +65,22 @@ func (e *Env) readAll(arg, name string, limit int64) ([]byte, error) {
 	if name != stdinName {
 		f, err := os.Open(arg)
 		if err != nil {
-			return nil, IO("%s: %w", name, cause(err))
+			return nil, ioError(name, err)
 		}
 		defer f.Close()
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			size = info.Size()
+			if size = info.Size(); size > limit {
+				return nil, BadDocument("%s: %s, more than %s", name, Size(size), Size(limit))
+			}
 			e.noteInput(info)
 		}
 		r = f
 	}
 	var buf bytes.Buffer
-	buf.Grow(int(min(size, limit)) + bytes.MinRead)
+	buf.Grow(int(size) + bytes.MinRead)
 	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
 	if err != nil {
-		return nil, IO("%s: %w", name, cause(err))
+		return nil, ioError(name, err)
 	}
 	if int64(buf.Len()) > limit {
 		return nil, BadDocument("%s: more than %s", name, Size(limit))
@@ -123,6 +125,17 @@ func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		var none T
 		return none, ctx.Err()
 	}
+}
+
+// ioError is an error of a file or stream, under its name; one that has been through here stays as it is.
+func ioError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*codedError](err); ok {
+		return err
+	}
+	return IO("%s: %w", name, cause(err))
 }
 
 // cause is what the operating system said, without the operation and the path, which our messages name themselves.

@@ -84,10 +84,10 @@ func (o *Output) open(path string) error {
 			return IO("%s: %w", path, err)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
-		return IO("%s: %w", path, cause(err))
+		return ioError(path, err)
 	}
 	if o.dest, err = followLinks(path); err != nil {
-		return IO("%s: %w", path, cause(err))
+		return ioError(path, err)
 	}
 	return o.openTemporary(info)
 }
@@ -101,7 +101,7 @@ func (o *Output) openTemporary(old os.FileInfo) error {
 			continue
 		}
 		if err != nil {
-			return IO("%s: %w", o.name, cause(err))
+			return ioError(o.name, err)
 		}
 		o.file = f
 		o.env.mu.Lock()
@@ -110,7 +110,7 @@ func (o *Output) openTemporary(old os.FileInfo) error {
 		if old != nil {
 			if err := f.Chmod(old.Mode().Perm()); err != nil {
 				o.Abort()
-				return IO("%s: %w", o.name, cause(err))
+				return ioError(o.name, err)
 			}
 		}
 		return nil
@@ -121,7 +121,7 @@ func (o *Output) openTemporary(old os.FileInfo) error {
 func (o *Output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
 	if err != nil {
-		return n, IO("%s: %w", o.name, cause(err))
+		return n, ioError(o.name, err)
 	}
 	return n, nil
 }
@@ -134,7 +134,7 @@ func (o *Output) Commit() error {
 	}
 	if o.zw != nil {
 		if err := o.zw.Close(); err != nil {
-			return IO("%s: %w", o.name, cause(err))
+			return ioError(o.name, err)
 		}
 	}
 	switch {
@@ -157,11 +157,11 @@ func (o *Output) commitFile() error {
 		err = os.Rename(temp, o.dest)
 	}
 	if err != nil {
-		return IO("%s: %w", o.name, cause(err))
+		return ioError(o.name, err)
 	}
 	o.forget()
 	if err := syncFolder(filepath.Dir(o.dest)); err != nil {
-		return IO("%s: %w", o.name, cause(err))
+		return ioError(o.name, err)
 	}
 	return nil
 }
@@ -176,10 +176,10 @@ func (o *Output) commitThrough() error {
 		_, err = f.Write(o.held.Bytes())
 		return struct{}{}, errors.Join(err, f.Close())
 	})
-	if err != nil && o.env.ctx.Err() == nil {
-		return IO("%s: %w", o.name, cause(err))
+	if o.env.ctx.Err() != nil {
+		return err
 	}
-	return err
+	return ioError(o.name, err)
 }
 
 // Abort drops the document. After Commit it does nothing.

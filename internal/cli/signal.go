@@ -2,30 +2,30 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // interruption is the cause of a context that a signal ended.
 type interruption struct{ signal syscall.Signal }
 
-func (e *interruption) Error() string {
-	name := "SIGTERM"
-	if e.signal == syscall.SIGINT {
-		name = "SIGINT"
-	}
-	return fmt.Sprintf("interrupted by %s", name)
-}
+func (e *interruption) Error() string { return "interrupted by " + unix.SignalName(e.signal) }
 
 func (e *interruption) ExitCode() int { return 128 + int(e.signal) }
 
-// watchSignals ends the context at the first SIGINT or SIGTERM. The second one ends the process at once, after it has
-// removed the temporary files. SIGPIPE keeps Go's default: a closed stdout ends the process.
+// watchSignals ends the context at the first SIGINT, SIGTERM or SIGHUP. The second one ends the process at once, after it
+// has removed the temporary files. A signal that the process was started to ignore, as nohup does, stays ignored. SIGPIPE
+// keeps Go's default: a closed stdout ends the process.
 func (e *Env) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
 	done := make(chan struct{})
 	go func() {
 		for first := true; ; first = false {

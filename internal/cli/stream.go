@@ -39,7 +39,7 @@ func (e *Env) CreateStream(path string) (*Stream, error) {
 	}
 	f, err := await(e.ctx, func() (*os.File, error) { return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) })
 	if err != nil {
-		return nil, IO("%s: %w", path, cause(err))
+		return nil, ioError(path, err)
 	}
 	s := &Stream{name: path, w: f, file: f}
 	if strings.HasSuffix(path, zstdSuffix) {
@@ -100,7 +100,7 @@ func (s *Stream) writeLines() {
 
 func (s *Stream) fail(err error) {
 	if err != nil && s.err == nil {
-		s.err = IO("%s: %w", s.name, cause(err))
+		s.err = ioError(s.name, err)
 	}
 }
 

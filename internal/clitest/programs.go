@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long interrupt waits for the line and then for the end of the program.
@@ -81,8 +83,8 @@ func interruptMain() {
 	}
 	var signals []syscall.Signal
 	for name := range strings.SplitSeq(os.Args[1], ",") {
-		s, ok := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[name]
-		if !ok {
+		s := unix.SignalNum("SIG" + name)
+		if s == 0 {
 			fail("interrupt: unknown signal %q", name)
 		}
 		signals = append(signals, s)
