@@ -21,6 +21,17 @@ type Error struct {
 	Offset int64  // byte in the file; -1 where no single place is meant
 	Key    string // configuration key or tensor; "" where none is meant
 	Reason string
+	// Damaged says that bytes are missing or wrong; otherwise the checkpoint is
+	// of a kind that cannot be used.
+	Damaged bool
+}
+
+// ExitCode is 4 for damage and 3 for what cannot be used, as for documents.
+func (e *Error) ExitCode() int {
+	if e.Damaged {
+		return 4
+	}
+	return 3
 }
 
 // Error has the form "model.safetensors: offset 8: reason".

@@ -40,7 +40,8 @@ func (f *file) readAt(dst []byte, offset int64) error {
 	case n == len(dst):
 		return nil
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		return &Error{File: f.name, Offset: offset + int64(n), Reason: fmt.Sprintf("the file ends here, it had %d bytes when it was opened", f.size)}
+		return &Error{File: f.name, Offset: offset + int64(n), Damaged: true,
+			Reason: fmt.Sprintf("the file ends here, it had %d bytes when it was opened", f.size)}
 	}
 	return fmt.Errorf("%s: offset %d: %w", f.name, offset+int64(n), err)
 }

@@ -82,6 +82,14 @@ func (r *ggufReader) fail(format string, args ...any) {
 	}
 }
 
+// cutOff fails because what the header announces is not in the file.
+func (r *ggufReader) cutOff(n int64, what string) {
+	if r.err == nil {
+		r.err = &Error{File: r.f.name, Offset: r.pos, Damaged: true,
+			Reason: fmt.Sprintf("%d %s announced, %d bytes are left in the file", n, what, r.remaining())}
+	}
+}
+
 // remaining is the number of bytes up to the file's end.
 func (r *ggufReader) remaining() int64 { return r.f.size - r.pos }
 
@@ -89,7 +97,7 @@ func (r *ggufReader) remaining() int64 { return r.f.size - r.pos }
 // error. n is at most the length of buf.
 func (r *ggufReader) next(n int) []byte {
 	if int64(n) > r.remaining() {
-		r.fail("the header is cut off: %d more bytes needed, %d are left", n, r.remaining())
+		r.cutOff(int64(n), "bytes")
 	}
 	if r.err == nil && len(r.window) < n {
 		size := min(int64(len(r.buf)), r.remaining())
@@ -115,7 +123,7 @@ func (r *ggufReader) next(n int) []byte {
 // skip goes over n bytes; they are part of the digests all the same.
 func (r *ggufReader) skip(n int64) {
 	if n > r.remaining() {
-		r.fail("%d bytes announced, %d are left", n, r.remaining())
+		r.cutOff(n, "bytes")
 	}
 	for n > 0 && r.err == nil {
 		n -= int64(len(r.next(int(min(n, int64(len(r.buf)))))))
@@ -128,11 +136,15 @@ func (r *ggufReader) uint64() uint64 { return binary.LittleEndian.Uint64(r.next(
 // length reads a count of things of which each takes at least size bytes.
 func (r *ggufReader) length(what string, size, limit int64) int64 {
 	n := r.uint64()
-	if n > uint64(limit) || int64(n) > r.remaining()/size {
-		r.fail("%d %s: at most %d, and %d bytes are left", n, what, limit, r.remaining())
-		return 0
+	switch {
+	case n > uint64(limit):
+		r.fail("%d %s: at most %d are allowed", n, what, limit)
+	case int64(n) > r.remaining()/size:
+		r.cutOff(int64(n), what)
+	default:
+		return int64(n)
 	}
-	return int64(n)
+	return 0
 }
 
 // text reads a string of at most limit bytes.
@@ -166,6 +178,9 @@ func readGGUF(f *file) (*ggufHeader, error) {
 	// A tensor has a name, a count of dimensions, a type and an offset.
 	tensors := r.length("tensors", 8+4+4+8, maxGGUFTensors)
 	keys := r.length("metadata keys", 8+4+1, maxGGUFKeys)
+	if r.err != nil {
+		return nil, r.err
+	}
 	h := &ggufHeader{file: f.name, metadata: map[string]ggufValue{}}
 	vocab := sha256.New()
 	for range keys {
@@ -352,8 +367,12 @@ func (h *ggufHeader) placeData(f *file, headerEnd int64) error {
 	data := (headerEnd + alignment - 1) &^ (alignment - 1)
 	for _, name := range h.tensors.names() {
 		info := h.tensors[name]
-		if info.offset < 0 || info.offset%alignment != 0 || info.offset > f.size-data || info.bytes > f.size-data-info.offset {
-			return &Error{File: f.name, Offset: -1, Key: "tensor " + name, Reason: fmt.Sprintf("%d bytes at %d of the data, aligned to %d, do not fit into the file of %d", info.bytes, info.offset, alignment, f.size)}
+		if info.offset < 0 || info.offset%alignment != 0 {
+			return &Error{File: f.name, Offset: -1, Key: "tensor " + name, Reason: fmt.Sprintf("offset %d is not a multiple of the alignment %d", info.offset, alignment)}
+		}
+		if info.offset > f.size-data || info.bytes > f.size-data-info.offset {
+			return &Error{File: f.name, Offset: -1, Key: "tensor " + name, Damaged: true,
+				Reason: fmt.Sprintf("its %d bytes at %d of the data are not in the file of %d", info.bytes, info.offset, f.size)}
 		}
 		info.offset += data
 		h.tensors[name] = info

@@ -15,6 +15,11 @@ func (m *Model) openGGUF() error {
 	if err != nil {
 		return err
 	}
+	return m.describeGGUF(f)
+}
+
+// describeGGUF makes the profile of an open file, the model's only one.
+func (m *Model) describeGGUF(f *file) error {
 	h, err := readGGUF(f)
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,26 +94,26 @@ func (m *Model) openFile(path string) (*file, error) {
 // lookup finds the tensor that t names, and checks that t fits it.
 func (m *Model) lookup(t *doc.Tensor) (tensorInfo, error) {
 	info, ok := m.tensors[t.Source.Name]
+	fault := func(format string, args ...any) (tensorInfo, error) {
+		return info, &Error{File: m.path, Offset: -1, Key: "tensor " + t.Source.Name, Reason: fmt.Sprintf(format, args...)}
+	}
 	if !ok {
-		return info, fmt.Errorf("tensor %s is not in %s", t.Source.Name, m.path)
+		return fault("is not in this model")
 	}
 	if info.dtype == dtypeNone {
-		return info, fmt.Errorf("tensor %s has type %s, which is not supported", t.Source.Name, info.typeName)
+		return fault("type %s is not supported", info.typeName)
 	}
-	n, _ := elements(info.shape)
-	part := int64(t.Rows) * int64(t.Cols)
-	whole := part
+	whole := int64(t.Rows) * int64(t.Cols)
 	if t.Source.Index >= 0 && len(info.shape) == 3 {
 		whole *= info.shape[0]
 		if int64(t.Source.Index) >= info.shape[0] {
-			return info, fmt.Errorf("tensor %s: index %d of %d", t.Source.Name, t.Source.Index, info.shape[0])
+			return fault("no matrix %d in shape %s", t.Source.Index, formatShape(info.shape))
 		}
 	}
+	n, _ := elements(info.shape)
 	values, _ := info.dtype.block()
-	if t.Rows < 0 || t.Cols <= 0 || whole != n || int64(t.Cols)%values != 0 {
-		return info, fmt.Errorf("tensor %s has shape %s, asked for [%d, %d] at %d", t.Source.Name, formatShape(info.shape), t.Rows, t.Cols, t.Source.Index)
+	if t.Rows <= 0 || t.Cols <= 0 || whole != n || int64(t.Cols)%values != 0 {
+		return fault("shape %s has no matrix of [%d, %d]", formatShape(info.shape), t.Rows, t.Cols)
 	}
 	return info, nil
 }
-
-var _ io.Closer = (*Model)(nil)

@@ -34,8 +34,7 @@ func (m *Model) ReadRows(dst []float32, t *doc.Tensor, row0, rows int) error {
 		out := dst[at : at+int(int64(len(src))/bytes*values)]
 		decode(info.dtype, out, src)
 		if i := firstNonFinite(out); i >= 0 {
-			i += row*t.Cols + col
-			return &Error{File: m.files[info.file].name, Offset: -1, Key: "tensor " + t.Source.Name, Reason: fmt.Sprintf("value [%d, %d] is not a finite number", i/t.Cols, i%t.Cols)}
+			return m.notFinite(t, info, row*t.Cols+col+i)
 		}
 		return nil
 	}
@@ -63,8 +62,7 @@ func (m *Model) ReadRaw(dst []byte, t *doc.Tensor) error {
 	take := func(row, col int, src []byte) error {
 		copy(dst[2*(row*t.Cols+col):], src)
 		if i := firstExponent16(src, exponent); i >= 0 {
-			i += row*t.Cols + col
-			return &Error{File: m.files[info.file].name, Offset: -1, Key: "tensor " + t.Source.Name, Reason: fmt.Sprintf("value [%d, %d] is not a finite number", i/t.Cols, i%t.Cols)}
+			return m.notFinite(t, info, row*t.Cols+col+i)
 		}
 		return nil
 	}
@@ -79,4 +77,9 @@ func checkRows(t *doc.Tensor, row0, rows, values int) error {
 		return fmt.Errorf("tensor %s: space for %d values, want %d rows of %d", t.Source.Name, values, rows, t.Cols)
 	}
 	return nil
+}
+
+func (m *Model) notFinite(t *doc.Tensor, info tensorInfo, i int) error {
+	return &Error{File: m.files[info.file].name, Offset: -1, Key: "tensor " + t.Source.Name, Damaged: true,
+		Reason: fmt.Sprintf("value [%d, %d] is not a finite number", i/t.Cols, i%t.Cols)}
 }

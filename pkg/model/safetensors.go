@@ -19,7 +19,7 @@ const maxSafetensorsHeader = 100_000_000
 // data's start; tensors cover it without a hole.
 func safetensorsHeader(f *file, index int) (table, []byte, error) {
 	if f.size < 8 {
-		return nil, nil, &Error{File: f.name, Offset: 0, Reason: fmt.Sprintf("%d bytes are too few for a safetensors file", f.size)}
+		return nil, nil, &Error{File: f.name, Offset: 0, Damaged: true, Reason: fmt.Sprintf("%d bytes are too few for a safetensors file", f.size)}
 	}
 	var head [8]byte
 	if err := f.readAt(head[:], 0); err != nil {
@@ -27,7 +27,8 @@ func safetensorsHeader(f *file, index int) (table, []byte, error) {
 	}
 	n := binary.LittleEndian.Uint64(head[:])
 	if n > maxSafetensorsHeader || int64(n) > f.size-8 {
-		return nil, nil, &Error{File: f.name, Offset: 0, Reason: fmt.Sprintf("header of %d bytes in a file of %d (the format allows %d): not a safetensors file, or cut off", n, f.size, maxSafetensorsHeader)}
+		return nil, nil, &Error{File: f.name, Offset: 0, Damaged: n <= maxSafetensorsHeader,
+			Reason: fmt.Sprintf("header of %d bytes in a file of %d: not a safetensors file, or cut off", n, f.size)}
 	}
 	text := make([]byte, n)
 	if err := f.readAt(text, 8); err != nil {
@@ -76,7 +77,8 @@ func parseSafetensors(file string, text []byte, dataBytes int64) (table, error) 
 		end += t[name].bytes
 	}
 	if end != dataBytes {
-		return nil, &Error{File: file, Offset: -1, Reason: fmt.Sprintf("tensors have %d bytes of data, the file %d: cut off or not whole", end, dataBytes)}
+		return nil, &Error{File: file, Offset: -1, Damaged: true,
+			Reason: fmt.Sprintf("tensors have %d bytes of data, the file %d", end, dataBytes)}
 	}
 	return t, nil
 }
@@ -109,8 +111,12 @@ func safetensorsInfo(file string, m jsonio.Member, dataBytes int64) (tensorInfo,
 		return none, fault("data_offsets has %d numbers, want 2", len(raw.Offsets))
 	}
 	begin, end := raw.Offsets[0], raw.Offsets[1]
-	if begin < 0 || end < begin || end > dataBytes {
-		return none, fault("data_offsets [%d, %d] leave the data of %d bytes", begin, end, dataBytes)
+	if begin < 0 || end < begin {
+		return none, fault("data_offsets [%d, %d] are impossible", begin, end)
+	}
+	if end > dataBytes {
+		return none, &Error{File: file, Offset: -1, Key: "tensor " + m.Name, Damaged: true,
+			Reason: fmt.Sprintf("its data ends at %d, the file's at %d: cut off", end, dataBytes)}
 	}
 	if end-begin != n*bits/8 {
 		return none, fault("%d bytes of data, shape %s of %s needs %d", end-begin, formatShape(raw.Shape), raw.DType, n*bits/8)
