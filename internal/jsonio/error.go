@@ -64,6 +64,24 @@ func Name(name string, err error) error {
 	return err
 }
 
+// Within places an error about a part of a document, at the pointer, in the whole: the pointer goes before that of an
+// *Error, another error becomes an *Error. The name of the document is given if the error has none yet; it may be empty.
+func Within(name string, at Pointer, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return &Error{File: name, Pointer: at, Reason: err.Error(), Err: err}
+	}
+	e.Pointer = at + e.Pointer
+	e.Line, e.Column = 0, 0
+	if e.File == "" {
+		e.File = name
+	}
+	return err
+}
+
 // newError translates an error of the JSON package about the text b, nil while writing.
 func newError(name string, b []byte, err error) error {
 	var syntactic *jsontext.SyntacticError

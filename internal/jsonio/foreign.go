@@ -85,3 +85,21 @@ func readValue(d *jsontext.Decoder, b []byte) (RawValue, error) {
 	}
 	return b[end-int64(len(v)) : end : end], nil
 }
+
+// AppendString appends s to dst as a JSON string. Invalid UTF-8 is an error.
+func AppendString[T ~string | ~[]byte](dst []byte, s T) ([]byte, error) {
+	dst, err := jsontext.AppendQuote(dst, s)
+	if err != nil {
+		return dst, newError("", nil, err)
+	}
+	return dst, nil
+}
+
+// Compact removes the white space around the tokens of a JSON value and writes its strings in their shortest form.
+func Compact(b RawValue) (RawValue, error) {
+	b = b.Clone()
+	if err := b.Compact(jsontext.PreserveRawStrings(false)); err != nil {
+		return nil, newError("", nil, err)
+	}
+	return b, nil
+}

@@ -60,6 +60,15 @@ func UnmarshalLoose(name string, b []byte, v any) error {
 	return nil
 }
 
+// UnmarshalKnown reads a value that others made and of which every member must be known, as a component of a
+// tokenizer.json: an unknown one might change the result. Null and big integers pass.
+func UnmarshalKnown(name string, b []byte, v any) error {
+	if err := json.Unmarshal(b, v, json.RejectUnknownMembers(true)); err != nil {
+		return newError(name, b, err)
+	}
+	return nil
+}
+
 // Marshal writes v as a document: indented by one space, with a line feed at its end.
 func Marshal(v any) ([]byte, error) {
 	return marshal(v, jsontext.WithIndent(" "))

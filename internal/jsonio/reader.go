@@ -2,12 +2,10 @@ package jsonio
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"strconv"
 
 	"github.com/goccy/go-json/jsontext"
-	json "github.com/goccy/go-json/v2"
 )
 
 // Reader reads one large document that others made value by value, in the order of the text: a tokenizer.json of 30 MB
@@ -151,50 +149,9 @@ func (r *Reader) fault(err error) error {
 	if err == io.EOF { // the text ends where a value should start
 		err = &jsontext.SyntacticError{ByteOffset: r.d.InputOffset(), Err: io.ErrUnexpectedEOF}
 	}
-	return newError(r.name, nil, err)
-}
-
-// Within places an error about a part of a document, at the pointer, in the whole: the pointer goes before that of an
-// *Error, another error becomes an *Error. The name of the document is given if the error has none yet; it may be empty.
-func Within(name string, at Pointer, err error) error {
-	if err == nil {
-		return nil
-	}
-	var e *Error
-	if !errors.As(err, &e) {
-		return &Error{File: name, Pointer: at, Reason: err.Error(), Err: err}
-	}
-	e.Pointer = at + e.Pointer
-	e.Line, e.Column = 0, 0
-	if e.File == "" {
-		e.File = name
+	err = newError(r.name, nil, err)
+	if e := err.(*Error); e.Pointer == "" {
+		e.Reason += " at byte " + strconv.FormatInt(e.Offset, 10) // there is no text to count lines in
 	}
 	return err
-}
-
-// UnmarshalKnown reads a value that others made and of which every member must be known, as a component of a
-// tokenizer.json: an unknown one might change the result. Null and big integers pass.
-func UnmarshalKnown(name string, b []byte, v any) error {
-	if err := json.Unmarshal(b, v, json.RejectUnknownMembers(true)); err != nil {
-		return newError(name, b, err)
-	}
-	return nil
-}
-
-// AppendString appends s to dst as a JSON string. Invalid UTF-8 is an error.
-func AppendString(dst, s []byte) ([]byte, error) {
-	dst, err := jsontext.AppendQuote(dst, s)
-	if err != nil {
-		return dst, newError("", nil, err)
-	}
-	return dst, nil
-}
-
-// Compact removes the white space around the tokens of a JSON value and writes its strings in their shortest form.
-func Compact(b RawValue) (RawValue, error) {
-	b = b.Clone()
-	if err := b.Compact(jsontext.PreserveRawStrings(false)); err != nil {
-		return nil, newError("", nil, err)
-	}
-	return b, nil
 }
