@@ -181,7 +181,10 @@ def strings(count, specials, seed):
 
 
 def goldens(tok, count, seed):
-    """One case per string: as plain text, and as a prompt with special tokens parsed and added; the second decoded."""
+    """One case per string: as plain text, and as a prompt with special tokens parsed and added, and that decoded.
+
+    A prompt equal to the plain tokens is left out, and so is what it decodes to if that is the text.
+    """
     added = json.loads(tok.to_str())["added_tokens"]
     specials = [t["content"] for t in added][:64] + [t["content"] for t in added if not t["special"]][:32]
     cases = []
@@ -190,8 +193,13 @@ def goldens(tok, count, seed):
         plain = tok.encode(s, add_special_tokens=False).ids
         tok.encode_special_tokens = False
         prompt = tok.encode(s, add_special_tokens=True).ids
-        cases.append({"text": s, "plain": plain, "prompt": prompt,
-                      "decoded": tok.decode(prompt, skip_special_tokens=False)})  # fmt: skip
+        decoded = tok.decode(prompt, skip_special_tokens=False)
+        case = {"text": s, "plain": plain}
+        if prompt != plain:
+            case["prompt"] = prompt
+        if decoded != s:
+            case["decoded"] = decoded
+        cases.append(case)
     return cases
 
 
@@ -293,7 +301,71 @@ def llama3():
     return tok
 
 
-TINY = {"smollm": smollm, "gpt2": gpt2, "qwen2": qwen2, "llama3": llama3}
+def llama2():
+    """As Llama 2: SentencePiece's BPE without a pre-tokenizer, bytes for unknown characters."""
+    tok = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tok.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tok.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+    specials = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+    train(tok, 560, specials, [])
+    tok.pre_tokenizer = None
+    d = json.loads(tok.to_str())
+    d["added_tokens"] = d["added_tokens"][:3]
+    tok = Tokenizer.from_str(json.dumps(d))
+    tok.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tok.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", tok.token_to_id("<s>"))]
+    )
+    return tok
+
+
+def unknown():
+    """Characters without a token, one by one; behaviours of Split; a decoder that strips each token."""
+    tok = Tokenizer(models.BPE(unk_token="?", fuse_unk=False))
+    tok.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.Lowercase(), normalizers.Strip()])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"\s+"), behavior="removed"),
+        pre_tokenizers.Split(Regex(r"[.,;:]"), behavior="merged_with_previous"),
+        pre_tokenizers.Split("(", behavior="merged_with_next"),
+        pre_tokenizers.Split(Regex(r"[=!<>]"), behavior="contiguous"),
+        pre_tokenizers.Split(Regex(r"\p{L}+"), behavior="removed", invert=True),
+    ])  # fmt: skip
+    tok.decoder = decoders.Strip("e", 1, 0)
+    return train(tok, 120, ["?", "<|im_end|>"], list("abcdefghijklmnopqrstuvwxyz"))
+
+
+def falcon():
+    """The byte-level step in the middle of the pre-tokenizer, before digits are looked for in its alphabet."""
+    pre = pre_tokenizers.Sequence([
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), behavior="isolated"),
+    ])  # fmt: skip
+    tok = train(byte_level(pre), 540, ["<|endoftext|>"], pre_tokenizers.ByteLevel.alphabet())
+    tok.decoder = decoders.Sequence([decoders.ByteLevel()])
+    return tok
+
+
+def clip():
+    """As CLIP: a suffix ends each word."""
+    tok = Tokenizer(models.BPE(unk_token="<|endoftext|>", end_of_word_suffix="</w>"))
+    tok.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"'s|'t|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"), behavior="removed", invert=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])  # fmt: skip
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=["<|startoftext|>", "<|endoftext|>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), end_of_word_suffix="</w>")  # fmt: skip
+    tok.train_from_iterator(training_text(), trainer)
+    return tok
+
+
+TINY = {
+    "smollm": smollm, "gpt2": gpt2, "qwen2": qwen2, "llama3": llama3,
+    "llama2": llama2, "unknown": unknown, "falcon": falcon, "clip": clip,
+}  # fmt: skip
 
 
 def make_tiny(count):

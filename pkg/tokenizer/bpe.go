@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"unicode/utf8"
 )
@@ -16,6 +17,7 @@ type bpe struct {
 
 	unk       int32       // -1: characters without a token are dropped
 	fallback  *[256]int32 // ids of "<0x00>" to "<0xFF>", nil without byte fallback
+	cut       *spaceCut   // nil: words stay whole
 	byteLevel *[256]int32 // ids of the 256 single bytes in the byte-level alphabet, -1 for none; nil if words are plain text
 
 	// whole remembers, by id, of which tokens the text encodes to that token alone: two bits, known and so. Most words
@@ -51,6 +53,9 @@ func newBPE(v *vocab, m *merges, c bpeConfig) (*bpe, error) {
 			}
 		}
 	}
+	if c.prefix == "" && c.suffix == "" && !c.ignoreMerges {
+		b.cut = newSpaceCut(v)
+	}
 	return b, nil
 }
 
@@ -60,6 +65,7 @@ func (b *bpe) takeBytes() bool {
 	if b.config.prefix != "" || b.config.suffix != "" || b.config.byteFallback {
 		return false
 	}
+	b.cut = nil
 	b.byteLevel = new([256]int32)
 	for i := range b.byteLevel {
 		b.byteLevel[i] = -1
@@ -73,6 +79,18 @@ func (b *bpe) takeBytes() bool {
 func (b *bpe) vocabulary() *vocab { return b.vocab }
 
 func (b *bpe) encode(dst []int32, word []byte, w *work) []int32 {
+	if b.cut == nil {
+		return b.encodeWord(dst, word, w)
+	}
+	for len(word) > 0 {
+		n := b.cut.next(word)
+		dst = b.encodeWord(dst, word[:n], w)
+		word = word[n:]
+	}
+	return dst
+}
+
+func (b *bpe) encodeWord(dst []int32, word []byte, w *work) []int32 {
 	text := word
 	if b.byteLevel != nil {
 		w.mapped = appendByteChars(w.mapped[:0], word)
@@ -104,7 +122,7 @@ func (b *bpe) encode(dst []int32, word []byte, w *work) []int32 {
 
 // encodeMerges encodes a word without a look at the word as a whole.
 func (b *bpe) encodeMerges(dst []int32, word []byte, w *work) []int32 {
-	w.symbols = w.symbols[:0]
+	w.symbols = slices.Grow(w.symbols[:0], len(word))
 	if b.byteLevel != nil {
 		b.splitBytes(word, w)
 	} else {

@@ -8,7 +8,7 @@ import (
 )
 
 // Load reads a tokenizer.json of the given size. The name, usually the file's, starts every error. The file is read as a
-// stream, once, or twice if merges come before the vocabulary in it; loading SmolLM2's takes 7 MiB at its peak.
+// stream, once, or twice if merges come before the vocabulary in it. Loading SmolLM2's allocates 8.5 MiB, garbage included.
 func Load(r io.ReaderAt, size int64, name string) (*Tokenizer, error) {
 	l := loader{open: func() *jsonio.Reader {
 		return jsonio.NewReader(name, io.NewSectionReader(r, 0, size))

@@ -130,7 +130,7 @@ func (m *merges) applyLong(w *work) {
 	symbols := w.symbols
 	// An entry of the queue is rank and place of a pair, rank above: least rank first, then leftmost. It is stale if the
 	// pair at the place has become another.
-	queue := minHeap(w.queue[:0])
+	queue := minHeap(slices.Grow(w.queue[:0], len(symbols)))
 	for i := range symbols {
 		symbols[i].prev, symbols[i].next = int32(i-1), int32(i+1)
 		if i+1 == len(symbols) {
