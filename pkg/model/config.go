@@ -12,14 +12,13 @@ import (
 	"substrate/pkg/doc"
 )
 
-// Bounds of what a configuration may ask for. They are far above every known
-// model; they keep sums of sizes inside int64 and a hostile file from filling
-// the memory.
+// Bounds of what a configuration may ask for, beside those of a profile. They
+// are far above every known model and keep a hostile file from filling the
+// memory.
 const (
 	maxConfigBytes = 4 << 20
-	maxDimension   = 1 << 24
-	maxLayers      = 1 << 14
-	maxOps         = 1 << 17
+	maxHeads       = 1 << 16
+	maxExpertOps   = 1 << 17
 	maxExtraBytes  = 200 // of one harmless value that is kept for people
 )
 
@@ -87,7 +86,7 @@ func (c *config) integer(key string, fallback, low, high int) int {
 }
 
 // required takes a dimension that has no default.
-func (c *config) required(key string) int { return c.integer(key, -1, 1, maxDimension) }
+func (c *config) required(key string) int { return c.integer(key, -1, 1, doc.MaxDimension) }
 
 func (c *config) boolean(key string, fallback bool) bool {
 	b := fallback
@@ -128,8 +127,8 @@ func (c *config) tokens(key string) []int {
 		c.take(key, &ids[0])
 	}
 	for _, id := range ids {
-		if id < 0 || id >= maxDimension {
-			c.fail(key, "token id %d: want 0 to %d", id, maxDimension-1)
+		if id < 0 || id >= doc.MaxDimension {
+			c.fail(key, "token id %d: want 0 to %d", id, doc.MaxDimension-1)
 			return nil
 		}
 	}
@@ -297,8 +296,8 @@ func generationEOS(text []byte, fallback []int) ([]int, error) {
 func commonConfig(c *config) doc.Architecture {
 	a := doc.Architecture{
 		HiddenSize:    c.required("hidden_size"),
-		Layers:        c.integer("num_hidden_layers", -1, 1, maxLayers),
-		Heads:         c.required("num_attention_heads"),
+		Layers:        c.integer("num_hidden_layers", -1, 1, doc.MaxLayers),
+		Heads:         c.integer("num_attention_heads", -1, 1, maxHeads),
 		VocabSize:     c.required("vocab_size"),
 		NormEps:       c.positive("rms_norm_eps", 1e-6),
 		TiedEmbedding: c.boolean("tie_word_embeddings", false),
@@ -309,7 +308,7 @@ func commonConfig(c *config) doc.Architecture {
 	if _, ok := c.values["head_dim"]; !ok && a.HiddenSize%a.Heads != 0 {
 		c.fail("num_attention_heads", "%d does not divide hidden_size %d", a.Heads, a.HiddenSize)
 	}
-	a.HeadDim = c.integer("head_dim", max(a.HiddenSize/a.Heads, 1), 1, maxDimension)
+	a.HeadDim = c.integer("head_dim", max(a.HiddenSize/a.Heads, 1), 1, maxHeads)
 	if ids := c.tokens("bos_token_id"); len(ids) > 0 {
 		a.BOS = ids[0]
 	}
@@ -344,9 +343,9 @@ func (c *config) layerTypes(layers int) {
 // llamaConfig reads the keys of transformers' LlamaConfig, with its defaults.
 func llamaConfig(c *config) doc.Architecture {
 	a := commonConfig(c)
-	a.KVHeads = c.integer("num_key_value_heads", a.Heads, 1, maxDimension)
+	a.KVHeads = c.integer("num_key_value_heads", a.Heads, 1, maxHeads)
 	a.IntermediateSize = c.required("intermediate_size")
-	a.ContextTokens = c.integer("max_position_embeddings", 2048, 1, maxDimension)
+	a.ContextTokens = c.integer("max_position_embeddings", 2048, 1, doc.MaxContextTokens)
 	a.RoPE = ropeConfig(c, a.ContextTokens)
 	return a
 }
@@ -356,8 +355,8 @@ func llamaConfig(c *config) doc.Architecture {
 func qwen3MoEConfig(c *config) doc.Architecture {
 	a := commonConfig(c)
 	a.QKNorm = true
-	a.KVHeads = c.integer("num_key_value_heads", 4, 1, maxDimension)
-	a.ContextTokens = c.integer("max_position_embeddings", 32768, 1, maxDimension)
+	a.KVHeads = c.integer("num_key_value_heads", 4, 1, maxHeads)
+	a.ContextTokens = c.integer("max_position_embeddings", 32768, 1, doc.MaxContextTokens)
 	a.RoPE = ropeConfig(c, a.ContextTokens)
 	if raw, ok := c.values["num_local_experts"]; ok { // the name inside transformers v5
 		delete(c.values, "num_local_experts")
@@ -366,11 +365,11 @@ func qwen3MoEConfig(c *config) doc.Architecture {
 		}
 		c.values["num_experts"] = raw
 	}
-	a.Experts = c.integer("num_experts", 128, 0, maxDimension)
-	a.ExpertsPerToken = c.integer("num_experts_per_tok", 8, 1, maxDimension)
-	a.ExpertSize = c.integer("moe_intermediate_size", 768, 1, maxDimension)
+	a.Experts = c.integer("num_experts", 128, 0, doc.MaxExperts)
+	a.ExpertsPerToken = c.integer("num_experts_per_tok", 8, 1, doc.MaxDimension)
+	a.ExpertSize = c.integer("moe_intermediate_size", 768, 1, doc.MaxDimension)
 	a.NormTopK = c.boolean("norm_topk_prob", false)
-	step := c.integer("decoder_sparse_step", 1, 1, maxDimension)
+	step := c.integer("decoder_sparse_step", 1, 1, doc.MaxDimension)
 	var dense []int
 	c.take("mlp_only_layers", &dense)
 	for layer := range a.Layers {
@@ -378,14 +377,14 @@ func qwen3MoEConfig(c *config) doc.Architecture {
 			a.MoELayers = append(a.MoELayers, layer)
 		}
 	}
-	intermediate := c.integer("intermediate_size", 6144, 1, maxDimension)
+	intermediate := c.integer("intermediate_size", 6144, 1, doc.MaxDimension)
 	if len(a.MoELayers) < a.Layers {
 		a.IntermediateSize = intermediate
 	}
 	if len(a.MoELayers) == 0 {
 		a.Experts, a.ExpertsPerToken, a.ExpertSize, a.NormTopK = 0, 0, 0, false
 	}
-	window := c.integer("sliding_window", 4096, 0, math.MaxInt32)
+	window := c.integer("sliding_window", 4096, 0, doc.MaxContextTokens)
 	if c.boolean("use_sliding_window", false) {
 		a.SlidingWindow = window
 	}
@@ -405,9 +404,9 @@ func checkArchitecture(file string, a *doc.Architecture) error {
 		reason = fmt.Sprintf("%d experts per token of only %d", a.ExpertsPerToken, a.Experts)
 	case a.BOS >= a.VocabSize:
 		reason = fmt.Sprintf("bos token %d is outside the vocabulary of %d", a.BOS, a.VocabSize)
-	case max(a.Heads, a.KVHeads) > maxDimension/a.HeadDim:
+	case a.Heads > doc.MaxDimension/a.HeadDim:
 		reason = strconv.Itoa(a.Heads) + " heads of " + strconv.Itoa(a.HeadDim) + " are more than any model has"
-	case len(a.MoELayers) > maxOps/cmp.Or(a.Experts, 1):
+	case len(a.MoELayers) > maxExpertOps/cmp.Or(a.Experts, 1):
 		reason = fmt.Sprintf("%d layers of %d experts are more than any model has", len(a.MoELayers), a.Experts)
 	}
 	if reason == "" {

@@ -64,7 +64,7 @@ func TestConfigRefused(t *testing.T) {
 		{llama, []string{"hidden_size", `"64"`}, "hidden_size: string"},
 		{llama, []string{"hidden_size", "0"}, "hidden_size: 0: want a number from 1 to 16777216"},
 		{llama, []string{"hidden_size", "99999999999"}, "hidden_size: 99999999999: want a number from 1 to 16777216"},
-		{llama, []string{"num_hidden_layers", "-3"}, "num_hidden_layers: -3: want a number from 1 to 16384"},
+		{llama, []string{"num_hidden_layers", "-3"}, "num_hidden_layers: -3: want a number from 1 to 4096"},
 		{llama, []string{"num_attention_heads", "5"}, "num_attention_heads: 5 does not divide hidden_size 64"},
 		{llama, []string{"num_key_value_heads", "3"}, "4 attention heads are not a multiple of 3 key-value heads"},
 		{llama, []string{"head_dim", "7"}, "head dimension 7 is odd, rotary embedding pairs dimensions"},
@@ -91,7 +91,7 @@ func TestConfigRefused(t *testing.T) {
 		{qwen, []string{"num_local_experts", "9"}, "num_local_experts: 9, but num_experts is 8"},
 		{qwen, []string{"norm_topk_prob", "1"}, "norm_topk_prob: number"},
 		{qwen, []string{"shared_expert_intermediate_size", "64"}, "shared_expert_intermediate_size: unknown key with value 64 might change the maths"},
-		{qwen, []string{"num_hidden_layers", "16384", "num_experts", "1024"}, "16384 layers of 1024 experts are more than any model has"},
+		{qwen, []string{"num_hidden_layers", "4096", "num_experts", "1024"}, "4096 layers of 1024 experts are more than any model has"},
 	} {
 		_, err := parseConfig(configFile, edited(t, test.model, test.edits...), nil)
 		if err == nil || !strings.HasPrefix(err.Error(), "config.json: "+test.want) {

@@ -109,10 +109,10 @@ func (m *Model) openFolder() error {
 	if m.profile.Tokenizer, err = fileDigest(filepath.Join(m.path, tokenizerFile)); err != nil {
 		return err
 	}
-	if err := checkSize(configFile, m.profile); err != nil {
+	if err := bind(m.path, m.profile, m.tensors, m.ignored); err != nil {
 		return err
 	}
-	if err := bind(m.path, m.profile, m.tensors, m.ignored); err != nil {
+	if err := validate(m.path, m.profile); err != nil {
 		return err
 	}
 	return m.checkTied()

@@ -42,10 +42,10 @@ func (m *Model) describeGGUF(f *file) error {
 	if m.vocab, err = h.vocab(); err != nil {
 		return err
 	}
-	if err := checkSize(f.name, m.profile); err != nil {
+	if err := bind(f.name, m.profile, m.tensors, func(name string) bool { return name == ropeFreqs }); err != nil {
 		return err
 	}
-	return bind(f.name, m.profile, m.tensors, func(name string) bool { return name == ropeFreqs })
+	return validate(f.name, m.profile)
 }
 
 // ggufConfig reads an architecture from metadata. The first error stays.
@@ -80,8 +80,8 @@ func (c *ggufConfig) integer(key string, fallback, low int) int {
 		return max(fallback, low)
 	}
 	n, ok := v.integer()
-	if !ok || n < int64(low) || n > maxDimension {
-		c.fail(c.prefix+key, "%s: want a number from %d to %d", v, low, maxDimension)
+	if !ok || n < int64(low) || n > doc.MaxDimension {
+		c.fail(c.prefix+key, "%s: want a number from %d to %d", v, low, doc.MaxDimension)
 		return low
 	}
 	return int(n)
@@ -109,7 +109,7 @@ func (c *ggufConfig) token(key string) int {
 		return -1
 	}
 	n, ok := v.integer()
-	if !ok || n < 0 || n >= maxDimension {
+	if !ok || n < 0 || n >= doc.MaxDimension {
 		return -1
 	}
 	return int(n)
@@ -192,7 +192,7 @@ func (c *ggufConfig) common() doc.Architecture {
 		ContextTokens: c.integer("context_length", -1, 1),
 		NormEps:       c.positive("attention.layer_norm_rms_epsilon", 1e-6),
 	}
-	if a.Layers > maxLayers {
+	if a.Layers > doc.MaxLayers {
 		c.fail(c.prefix+"block_count", "%d layers are more than any model has", a.Layers)
 	}
 	a.KVHeads = c.integer("attention.head_count_kv", a.Heads, 1)
@@ -206,7 +206,7 @@ func (c *ggufConfig) common() doc.Architecture {
 	a.RoPE = c.rope()
 	embedding := c.h.tensors["token_embd.weight"]
 	vocab := -1
-	if len(embedding.shape) == 2 && embedding.shape[0] > 0 && embedding.shape[0] <= maxDimension {
+	if len(embedding.shape) == 2 && embedding.shape[0] > 0 && embedding.shape[0] <= doc.MaxDimension {
 		vocab = int(embedding.shape[0])
 	}
 	a.VocabSize = c.integer("vocab_size", vocab, 1)
@@ -231,7 +231,7 @@ func (c *ggufConfig) qwen3MoE() doc.Architecture {
 	a.ExpertsPerToken = c.integer("expert_used_count", -1, 1)
 	width := c.integer("feed_forward_length", 0, 0)
 	stacked := c.h.tensors["blk.0.ffn_gate_exps.weight"]
-	if len(stacked.shape) == 3 && stacked.shape[1] <= maxDimension { // old converters left the key out
+	if len(stacked.shape) == 3 && stacked.shape[1] <= doc.MaxDimension { // old converters left the key out
 		width = int(stacked.shape[1])
 	}
 	a.ExpertSize = c.integer("expert_feed_forward_length", max(width, 1), 1)
@@ -243,7 +243,7 @@ func (c *ggufConfig) qwen3MoE() doc.Architecture {
 	if n := c.integer("expert_shared_count", 0, 0); n > 0 {
 		c.fail("qwen3moe.expert_shared_count", "%d: shared experts are not supported", n)
 	}
-	for layer := range min(a.Layers, maxLayers) {
+	for layer := range min(a.Layers, doc.MaxLayers) {
 		a.MoELayers = append(a.MoELayers, layer)
 	}
 	return a

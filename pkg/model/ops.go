@@ -24,13 +24,13 @@ func NewProfile(id, family string, a doc.Architecture, weights string) (*doc.Pro
 		}
 	}
 	p.Reference = d.reference()
-	return p, checkSize(id, p)
+	return p, validate(id, p)
 }
 
-// checkSize refuses a model whose numbers no document could hold.
-func checkSize(file string, p *doc.Profile) error {
-	if p.Parameters < 0 || p.Parameters > doc.MaxInteger/8 {
-		return &Error{File: file, Offset: -1, Reason: "more parameters than any model has"}
+// validate refuses a model that no document could hold.
+func validate(file string, p *doc.Profile) error {
+	if err := p.Validate(); err != nil {
+		return &Error{File: file, Offset: -1, Reason: err.Error()}
 	}
 	return nil
 }

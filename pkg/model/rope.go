@@ -43,7 +43,7 @@ func ropeConfig(c *config, context int) doc.RoPE {
 		rope.Factor = in.positive("factor", 0)
 		rope.LowFreqFactor = in.positive("low_freq_factor", 0)
 		rope.HighFreqFactor = in.positive("high_freq_factor", 0)
-		rope.OriginalContext = in.integer("original_max_position_embeddings", context, 1, maxDimension)
+		rope.OriginalContext = in.integer("original_max_position_embeddings", context, 1, doc.MaxContextTokens)
 		if rope.LowFreqFactor >= rope.HighFreqFactor {
 			in.fail("low_freq_factor", "%v is not below high_freq_factor %v", rope.LowFreqFactor, rope.HighFreqFactor)
 		}
