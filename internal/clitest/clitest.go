@@ -32,6 +32,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -48,12 +49,20 @@ func Main(m *testing.M, commands map[string]func()) {
 	testscript.Main(m, all)
 }
 
-// Run runs the scripts dir/*.txt as subtests.
+// Run runs the scripts dir/*.txt as subtests. They find the repository's tiny models in the folder $MODELS.
 func Run(t *testing.T, dir string) {
+	models, err := modelsFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
 	update := flag.Lookup("update").Value.(flag.Getter).Get().(bool)
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
 		UpdateScripts:       update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("MODELS", models)
+			return nil
+		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -62,6 +71,24 @@ func Run(t *testing.T, dir string) {
 		},
 		Condition: condition,
 	})
+}
+
+// modelsFolder is testdata/models of the repository that the test runs in.
+func modelsFolder() (string, error) {
+	folder, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
+			return filepath.Join(folder, "testdata", "models"), nil
+		}
+		parent := filepath.Dir(folder)
+		if parent == folder {
+			return "", errors.New("no go.mod above the test's folder")
+		}
+		folder = parent
+	}
 }
 
 // condition knows [root]: the test runs as root, whom permissions do not stop.

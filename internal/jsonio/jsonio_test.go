@@ -1,6 +1,7 @@
 package jsonio
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"strings"
@@ -204,5 +205,20 @@ func TestEqual(t *testing.T) {
 	}
 	if Equal(RawValue(`{"a":1}`), RawValue(`{"a":2}`)) || Equal(RawValue(`{`), RawValue(`{`)) {
 		t.Error("unequal values are equal")
+	}
+}
+
+// TestDepth: text that nests without end is an error, not the end of the stack.
+func TestDepth(t *testing.T) {
+	deep := []byte(strings.Repeat(`[{"annotations":`, 1_000_000))
+	var v any
+	if UnmarshalLoose("f.json", deep, &v) == nil || Unmarshal("f.json", deep, &v) == nil {
+		t.Error("accepted")
+	}
+	if _, err := Elements("f.json", deep); err == nil {
+		t.Error("accepted by Elements")
+	}
+	if _, err := readAny(NewReader("f.json", bytes.NewReader(deep))); err == nil {
+		t.Error("accepted by Reader")
 	}
 }
