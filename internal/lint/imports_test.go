@@ -21,7 +21,7 @@ var layers = [][]string{
 	{"pkg/arch", "pkg/quant"},
 	{"pkg/footprint"},
 	{"pkg/plan", "pkg/store", "pkg/stream"},
-	{"pkg/run"},
+	{"pkg/run", "pkg/synth"},
 	{"pkg/calib"},
 	{"internal/cli", "internal/clitest", "internal/lint"},
 	{"internal/backends", "internal/text"},
