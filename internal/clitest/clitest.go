@@ -57,8 +57,8 @@ func Run(t *testing.T, dir string) {
 	}
 	update := flag.Lookup("update").Value.(flag.Getter).Get().(bool)
 	testscript.Run(t, testscript.Params{
-		Dir:                 dir,
-		UpdateScripts:       update,
+		Dir:           dir,
+		UpdateScripts: update,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("MODELS", models)
 			return nil

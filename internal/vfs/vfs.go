@@ -5,6 +5,7 @@ package vfs
 import (
 	"io"
 	"io/fs"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,8 @@ type FS interface {
 	RemoveAll(name string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(name string) error
-	// Free is the space for files in bytes at a folder.
+	// Free is the space for files in bytes at a folder, the largest number
+	// where the file system does not say.
 	Free(name string) (int64, error)
 }
 
@@ -84,6 +86,9 @@ func (OS) Free(name string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(name, &s); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: name, Err: err}
+	}
+	if s.Blocks == 0 { // /proc and its like do not count
+		return math.MaxInt64, nil
 	}
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }

@@ -34,6 +34,10 @@ type Encoder struct {
 // time. It bounds memory: 4 bytes each, twice where a record is added to.
 const blockValues = 1 << 16
 
+// WorkBytes is what one goroutine of [Encoder.Encode] holds, unless a row is
+// longer than a block.
+const WorkBytes = 16 * blockValues
+
 // Encode writes the record of op in encoding enc to dst, layout.Bytes long.
 // A residual codes the error that the records below leave, skeleton first.
 //

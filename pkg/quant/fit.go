@@ -47,6 +47,9 @@ type ValueError struct {
 	Reason   string
 }
 
+// ExitCode is that of an input that cannot be used.
+func (e *ValueError) ExitCode() int { return 3 }
+
 func (e *ValueError) Error() string {
 	return fmt.Sprintf("value %g at [%d, %d] %s", e.Value, e.Row, e.Col, e.Reason)
 }

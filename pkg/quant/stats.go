@@ -23,9 +23,30 @@ type Stats struct {
 	mu     sync.Mutex
 	inputs map[string]input
 	layers map[string][]float32 // means over the experts of a layer, made when first asked for
+	name   string               // of the file
 	file   io.ReaderAt
 	close  func() error
 	sha256 string // of the file
+}
+
+// StatsError is something wrong with statistics, or with their use for a model.
+type StatsError struct {
+	File   string // "" for statistics in memory
+	Reason string
+}
+
+func (e *StatsError) Error() string {
+	if e.File == "" {
+		return "statistics: " + e.Reason
+	}
+	return e.File + ": " + e.Reason
+}
+
+// ExitCode is that of a bad document.
+func (e *StatsError) ExitCode() int { return 3 }
+
+func statsErrorf(file, format string, args ...any) error {
+	return &StatsError{file, fmt.Sprintf(format, args...)}
 }
 
 // input is one vector of moments.
@@ -45,9 +66,9 @@ func NewStats() *Stats {
 func (s *Stats) Set(op, role string, tokens int64, mean []float32) error {
 	name := inputName(op, role)
 	if !strings.Contains(name, ".") || tokens < 0 || tokens > doc.MaxInteger || len(mean) == 0 {
-		return fmt.Errorf("statistics of op %q, role %q: %d values from %d tokens", op, role, len(mean), tokens)
+		return statsErrorf("", "op %q, role %q: %d values from %d tokens", op, role, len(mean), tokens)
 	}
-	if err := checkMoments(name, mean); err != nil {
+	if err := checkMoments("", name, mean); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -57,10 +78,10 @@ func (s *Stats) Set(op, role string, tokens int64, mean []float32) error {
 	return nil
 }
 
-func checkMoments(name string, mean []float32) error {
+func checkMoments(file, name string, mean []float32) error {
 	for i, m := range mean {
 		if !finite(m) || m < 0 {
-			return fmt.Errorf("statistics of input %q: second moment %g of column %d is not a finite number from 0 up", name, m, i)
+			return statsErrorf(file, "input %q: second moment %g of column %d is not a finite number from 0 up", name, m, i)
 		}
 	}
 	return nil
@@ -94,7 +115,7 @@ func (s *Stats) Moments(op, role string, cols int) ([]float32, error) {
 	name := inputName(op, role)
 	own, ok := s.inputs[name]
 	if ok && own.cols != cols {
-		return nil, fmt.Errorf("statistics of input %q have %d values, the matrix has %d columns: they are of another model", name, own.cols, cols)
+		return nil, statsErrorf(s.name, "input %q has %d values, the matrix %d columns: the statistics are of another model", name, own.cols, cols)
 	}
 	var mean []float32
 	if ok && own.tokens > 0 {
@@ -150,7 +171,7 @@ func (s *Stats) layer(pattern [2]string, cols int) ([]float32, error) {
 			continue
 		}
 		if in.cols != cols {
-			return nil, fmt.Errorf("statistics of input %q have %d values, those of its layer %d", name, in.cols, cols)
+			return nil, statsErrorf(s.name, "input %q has %d values, others of its layer %d", name, in.cols, cols)
 		}
 		mean, err := s.read(name, in)
 		if err != nil {
@@ -179,13 +200,13 @@ func (s *Stats) read(name string, in input) ([]float32, error) {
 	}
 	b := make([]byte, 4*in.cols)
 	if _, err := s.file.ReadAt(b, in.offset); err != nil {
-		return nil, fmt.Errorf("statistics of input %q: %w", name, err)
+		return nil, fmt.Errorf("%s: input %q: %w", s.name, name, err)
 	}
 	mean := make([]float32, in.cols)
 	for i := range mean {
 		mean[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 	}
-	return mean, checkMoments(name, mean)
+	return mean, checkMoments(s.name, name, mean)
 }
 
 // SHA256 is the digest of the file that s was read from, "" for statistics in

@@ -117,7 +117,7 @@ func (s *Stats) Save(dir string) (path string, err error) {
 // there is an fs.ErrNotExist.
 func FindStats(dir, digest string) (*Stats, error) {
 	if b, err := hex.DecodeString(digest); err != nil || len(b) != sha256.Size {
-		return nil, fmt.Errorf("statistics digest %q is not a sha256 in hex", digest)
+		return nil, statsErrorf("", "digest %q is not a sha256 in hex", digest)
 	}
 	path := filepath.Join(dir, digest+".safetensors")
 	s, err := OpenStats(path)
@@ -126,7 +126,7 @@ func FindStats(dir, digest string) (*Stats, error) {
 	}
 	if s.sha256 != digest {
 		s.Close()
-		return nil, fmt.Errorf("%s: sha256 is %s: the file is damaged, remove it and calibrate again", path, s.sha256)
+		return nil, statsErrorf(path, "sha256 is %s: the file is damaged, remove it and calibrate again", s.sha256)
 	}
 	return s, nil
 }
@@ -157,7 +157,7 @@ func OpenStats(path string) (*Stats, error) {
 // ReadStats is OpenStats of size bytes of r, called name in errors.
 func ReadStats(name string, r io.ReaderAt, size int64) (*Stats, error) {
 	s := NewStats()
-	s.file = r
+	s.name, s.file = name, r
 	names, err := s.readHeader(name, r, size)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func ReadStats(name string, r io.ReaderAt, size int64) (*Stats, error) {
 			in := s.inputs[n]
 			in.tokens = int64(binary.LittleEndian.Uint64(tokens[8*i:]))
 			if in.tokens < 0 || in.tokens > 1<<53 {
-				return nil, fmt.Errorf("%s: tensor %q: %d tokens of input %q", name, tokensName, in.tokens, n)
+				return nil, statsErrorf(name, "tensor %q: %d tokens of input %q", tokensName, in.tokens, n)
 			}
 			s.inputs[n] = in
 		}
@@ -179,7 +179,7 @@ func ReadStats(name string, r io.ReaderAt, size int64) (*Stats, error) {
 	delete(s.inputs, tokensName)
 	for _, n := range names {
 		if _, err := s.read(n, s.inputs[n]); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, err
 		}
 	}
 	hash := sha256.New()
@@ -194,12 +194,15 @@ func ReadStats(name string, r io.ReaderAt, size int64) (*Stats, error) {
 // others in order.
 func (s *Stats) readHeader(name string, r io.ReaderAt, size int64) ([]string, error) {
 	var b [8]byte
+	if size < int64(len(b)) {
+		return nil, statsErrorf(name, "%d bytes: not a statistics file", size)
+	}
 	if _, err := r.ReadAt(b[:], 0); err != nil {
-		return nil, fmt.Errorf("%s: offset 0: no header of a safetensors file: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	n := binary.LittleEndian.Uint64(b[:])
 	if n > maxStatsHeader || int64(n) > size-8 {
-		return nil, fmt.Errorf("%s: offset 0: header of %d bytes in a file of %d: not a statistics file", name, n, size)
+		return nil, statsErrorf(name, "offset 0: header of %d bytes in a file of %d: not a statistics file", n, size)
 	}
 	text := make([]byte, n)
 	if _, err := r.ReadAt(text, 8); err != nil {
@@ -210,7 +213,7 @@ func (s *Stats) readHeader(name string, r io.ReaderAt, size int64) ([]string, er
 		return nil, err
 	}
 	if len(members) > maxStatsTensors {
-		return nil, fmt.Errorf("%s: %d tensors, at most %d", name, len(members), maxStatsTensors)
+		return nil, statsErrorf(name, "%d tensors, at most %d", len(members), maxStatsTensors)
 	}
 	var names []string
 	var spans [][2]int64
@@ -232,7 +235,7 @@ func (s *Stats) readHeader(name string, r io.ReaderAt, size int64) ([]string, er
 		}
 		in, err := t.input(m.Name, size-8-int64(n))
 		if err != nil {
-			return nil, fmt.Errorf("%s: tensor %q: %w", name, m.Name, err)
+			return nil, statsErrorf(name, "tensor %q: %v", m.Name, err)
 		}
 		in.offset += 8 + int64(n)
 		s.inputs[m.Name] = in
@@ -242,10 +245,10 @@ func (s *Stats) readHeader(name string, r io.ReaderAt, size int64) ([]string, er
 		}
 	}
 	if format != statsFormat {
-		return nil, fmt.Errorf("%s: format %q, want %q: not a statistics file", name, format, statsFormat)
+		return nil, statsErrorf(name, "format %q, want %q: not a statistics file", format, statsFormat)
 	}
 	if tokens, ok := s.inputs[tokensName]; !ok || tokens.cols != len(names) {
-		return nil, fmt.Errorf("%s: tensor %q has %d values for %d inputs", name, tokensName, tokens.cols, len(names))
+		return nil, statsErrorf(name, "tensor %q has %d values for %d inputs", tokensName, tokens.cols, len(names))
 	}
 	slices.Sort(names)
 	return names, checkSpans(name, spans, size-8-int64(n))
@@ -276,12 +279,12 @@ func checkSpans(name string, spans [][2]int64, data int64) error {
 	at := int64(0)
 	for _, s := range spans {
 		if s[0] != at {
-			return fmt.Errorf("%s: tensors overlap or leave a gap at byte %d of the data", name, min(at, s[0]))
+			return statsErrorf(name, "tensors overlap or leave a gap at byte %d of the data", min(at, s[0]))
 		}
 		at = s[1]
 	}
 	if at != data {
-		return fmt.Errorf("%s: %d bytes after the last tensor", name, data-at)
+		return statsErrorf(name, "%d bytes after the last tensor", data-at)
 	}
 	return nil
 }

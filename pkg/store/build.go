@@ -74,8 +74,21 @@ var (
 	partName = regexp.MustCompile(`^[a-z0-9_]+$`)
 )
 
-// NewBuild works out what a store is to hold, and refuses plans that do not
-// fit the model.
+// MismatchError is the refusal of plans that do not fit the model or each
+// other.
+type MismatchError struct {
+	Plan   string // name
+	Reason error
+}
+
+func (e *MismatchError) Error() string { return fmt.Sprintf("plan %q: %v", e.Plan, e.Reason) }
+func (e *MismatchError) Unwrap() error { return e.Reason }
+
+// ExitCode is that of a "no".
+func (e *MismatchError) ExitCode() int { return 1 }
+
+// NewBuild works out what a store is to hold. Plans that do not fit the model
+// or each other are a *MismatchError.
 func NewBuild(spec Spec) (*Build, error) {
 	c := &Build{spec: spec, synthetic: spec.Profile.Synthetic}
 	if len(spec.Plans) == 0 {
@@ -84,17 +97,8 @@ func NewBuild(spec Spec) (*Build, error) {
 	b := newBinder(c)
 	for _, p := range spec.Plans {
 		if err := b.add(p); err != nil {
-			return nil, fmt.Errorf("plan %q: %w", p.Name, err)
+			return nil, &MismatchError{p.Name, err}
 		}
-	}
-	for _, e := range c.encodings {
-		if e.Bits == 32 {
-			continue
-		}
-		if c.scale != "" && c.scale != e.Scale {
-			return nil, fmt.Errorf("encodings with scales in %s and in %s: a store has one scale type", c.scale, e.Scale)
-		}
-		c.scale = e.Scale
 	}
 	if c.scale == "" {
 		c.scale = "bf16"
@@ -253,6 +257,12 @@ func (b *binder) resolve(p *doc.Plan, r *doc.CatalogRecord) (op, encoding, layou
 	e := &p.Encodings[at]
 	if e.Residual != (r.Below != "") {
 		return 0, 0, 0, fmt.Errorf("record %q of encoding %q adds to %q: residuals, and they alone, add to a record", r.ID, e.ID, r.Below)
+	}
+	if b.c.scale == "" && e.Bits < 32 {
+		b.c.scale = e.Scale
+	}
+	if e.Bits < 32 && e.Scale != b.c.scale {
+		return 0, 0, 0, fmt.Errorf("record %q has scales in %s, others in %s: a store has one scale type", r.ID, e.Scale, b.c.scale)
 	}
 	encoding, ok = b.encodings[e.ID]
 	if !ok {

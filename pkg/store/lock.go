@@ -2,14 +2,19 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrBusy is the error of a store that another process is building.
-var ErrBusy = errors.New("another process is building this store")
+// BusyError is the refusal to build a store that is being built.
+type BusyError struct{ Path string }
+
+func (e *BusyError) Error() string { return e.Path + ": another sb-pack is building this store" }
+
+// ExitCode is that of a "no".
+func (e *BusyError) ExitCode() int { return 1 }
 
 // lock takes the lock of a folder that is being built. The kernel drops it
 // when the process dies. The file stays where it is until the folder becomes
@@ -23,7 +28,7 @@ func lock(path string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s: %w", path, ErrBusy)
+			return nil, &BusyError{filepath.Dir(path)}
 		}
 		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
 	}
@@ -31,11 +36,11 @@ func lock(path string) (*os.File, error) {
 	if err == nil {
 		var there os.FileInfo
 		if there, err = os.Stat(path); err == nil && !os.SameFile(mine, there) {
-			err = fmt.Errorf("%s: %w", path, ErrBusy)
+			err = &BusyError{filepath.Dir(path)}
 		}
 	}
 	if errors.Is(err, os.ErrNotExist) { // the folder became a store just now
-		err = fmt.Errorf("%s: %w", path, ErrBusy)
+		err = &BusyError{filepath.Dir(path)}
 	}
 	if err != nil {
 		f.Close()

@@ -183,6 +183,19 @@ type Plan struct {
 	records map[string]*doc.Record
 }
 
+// NoPlanError is a name of no plan.
+type NoPlanError struct {
+	Path, Name string
+	Names      []string // those that there are
+}
+
+func (e *NoPlanError) Error() string {
+	return fmt.Sprintf("%s has no plan %q, only %q", e.Path, e.Name, e.Names)
+}
+
+// ExitCode is that of a wrong command line.
+func (e *NoPlanError) ExitCode() int { return 2 }
+
 // Record returns the record that the plan calls id, nil if there is none.
 func (p *Plan) Record(id string) *doc.Record { return p.records[id] }
 
@@ -197,7 +210,7 @@ func (s *Store) Plan(name string) (*Plan, error) {
 		for i := range s.manifest.Plans {
 			names = append(names, s.manifest.Plans[i].Name)
 		}
-		return nil, fmt.Errorf("%s has no plan %q, only %q", s.path, name, names)
+		return nil, &NoPlanError{s.path, name, names}
 	}
 	stored := &s.manifest.Plans[at]
 	b, err := s.Text(stored.File)

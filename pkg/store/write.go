@@ -49,12 +49,15 @@ type ExistsError struct{ Path, Reason string }
 
 func (e *ExistsError) Error() string { return e.Path + ": " + e.Reason }
 
+// ExitCode is that of a "no".
+func (e *ExistsError) ExitCode() int { return 1 }
+
 // Write makes the store at path, unless it is there already with the same
 // contents. It is built in path.partial; what an interrupted build left there
 // is kept where its checksums are right. No error, signal or power cut leaves
 // anything at path but a whole store.
 //
-// Errors are *ExistsError, ErrBusy, ctx's, or those of source and file system.
+// Errors are *ExistsError, *BusyError, ctx's, or those of source and file system.
 func (c *Build) Write(ctx context.Context, path string, opt Options) (*doc.Packed, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
