@@ -1,0 +1,247 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"substrate/pkg/doc"
+)
+
+// poolReserve is what is kept for the pool before anything is spent: its
+// share, or less where the K largest steps of any op take less.
+func (s *solver) poolReserve() int64 {
+	p := s.problem
+	var deltas []int64
+	for i := range p.items {
+		deltas = append(deltas, p.items[i].largestStep())
+	}
+	slices.SortFunc(deltas, func(a, b int64) int { return cmp.Compare(b, a) })
+	var sum int64
+	for _, d := range deltas[:min(len(deltas), p.opt.MaxConcurrent)] {
+		sum += d
+	}
+	return min(sum, int64(float64(p.free)*poolShare))
+}
+
+// largestStep is the largest delta of a useful step from any level.
+func (it *item) largestStep() (largest int64) {
+	for l := range it.levels {
+		if up := it.next(l, math.MaxInt64); up >= 0 {
+			largest = max(largest, delta(&it.levels[l], &it.levels[up]))
+		}
+	}
+	return largest
+}
+
+// checkQuality refuses a result whose predicted KL is above the cap.
+func (s *solver) checkQuality(r *result) error {
+	if cap := s.budget.QualityLossCap; cap > 0 && s.table.Link.KL(r.use.kl) > cap {
+		return errQuality
+	}
+	return nil
+}
+
+// modes lists the ways of streaming that are worth a search: by the largest
+// op that passes through the ring, which decides what the ring costs.
+func (p *problem) modes() []mode {
+	var sizes []int64
+	for i := range p.items {
+		it := &p.items[i]
+		if p.layerOf[i] >= 0 || !it.streams {
+			continue
+		}
+		for l := range it.levels {
+			for r := range it.levels[l].records {
+				sizes = append(sizes, it.streamed(pick{l, r}))
+			}
+		}
+	}
+	slices.Sort(sizes)
+	sizes = thin(slices.Compact(sizes), maxModes)
+	moe := len(p.layers) > 0
+	var modes []mode
+	if moe {
+		modes = append(modes, mode{slots: true})
+	}
+	var below int64
+	for _, n := range sizes {
+		modes = append(modes, mode{ringMax: n, ringLeast: 2 * (below + 1), slots: moe})
+		below = n
+	}
+	return modes
+}
+
+// maxModes bounds the searches of one plan.
+const maxModes = 12
+
+// thin keeps at most n of ascending values, the largest among them.
+func thin(v []int64, n int) []int64 {
+	if len(v) <= n {
+		return v
+	}
+	kept := make([]int64, n)
+	for i := range kept {
+		kept[i] = v[(i+1)*len(v)/n-1]
+	}
+	return kept
+}
+
+// greedy is the original's rule: from the cheapest level of every op, promote
+// the one with the best KL per byte, times one plus its sensitivity, until
+// the budget is spent or, with the objective "cap", quality is good enough.
+func (s *solver) greedy(static *search) (*result, error) {
+	p := s.problem
+	lim := limits{ram: p.free, disk: p.disk}
+	if s.opt.Objective == doc.ObjectiveKL {
+		lim.ram -= s.poolReserve()
+	}
+	sol := p.newSolution()
+	var worst float64
+	for i := range p.items {
+		sol.picks[i] = p.items[i].whole(0)
+		worst = max(worst, p.items[i].levels[0].kl)
+	}
+	u := p.use(sol)
+	if u.ram() > lim.ram {
+		lim.ram = p.free
+	}
+	if u.ram() > lim.ram {
+		return nil, errMemory
+	}
+	if !lim.holdDisk(&u) {
+		return nil, errDisk
+	}
+	enough := func(u *usage) bool {
+		return s.opt.Objective == doc.ObjectiveCap && s.budget.QualityLossCap > 0 && s.table.Link.KL(u.kl) <= s.budget.QualityLossCap
+	}
+	f := filler{s: static, sol: sol, lim: lim, use: u, weigh: func(item int) float64 {
+		if worst == 0 {
+			return 1
+		}
+		return 1 + p.items[item].levels[0].kl/worst
+	}}
+	f.run(func() bool { return enough(&f.use) })
+	r := &result{sol: sol, use: p.use(sol)}
+	return r, s.checkSpeed(r)
+}
+
+// checkSpeed refuses a result that is too slow or not good enough.
+func (s *solver) checkSpeed(r *result) error {
+	if t := s.budget.TargetTokensPerSec; t > 0 && r.use.timeNs()*speedBand > 1e9/t {
+		return errTime
+	}
+	return s.checkQuality(r)
+}
+
+// meetCap finds the least RAM at which the default path without streaming is
+// good enough, so that the rest is left to the pool.
+func (s *solver) meetCap(static *search) (*result, error) {
+	p := s.problem
+	good := func(ram int64) *result {
+		r := static.solve(limits{ram: ram, disk: p.disk})
+		if r == nil || s.checkQuality(r) != nil {
+			return nil
+		}
+		return r
+	}
+	best := good(p.free)
+	if best == nil {
+		if static.solve(limits{ram: p.free}) == nil {
+			return nil, errMemory
+		}
+		return nil, errQuality
+	}
+	if ram := smallest(0, func(ram int64) bool { return ram >= p.free || good(ram) != nil }); ram > 0 && ram < p.free {
+		if r := good(ram); r != nil {
+			best = r
+		}
+	}
+	return best, s.checkSpeed(best)
+}
+
+// uniformPoint is one encoding for all ops.
+type uniformPoint struct {
+	encoding string
+	bytes    int64
+	kl       float64 // sum
+	sol      *solution
+}
+
+// uniformPoints lists the single encodings that every op has, ascending by
+// bytes, each with less KL than the ones before it. Ops that every encoding
+// stores alike take the level they have.
+func (p *problem) uniformPoints() []uniformPoint {
+	var points []uniformPoint
+	for _, e := range p.table.Encodings {
+		if e.Residual {
+			continue
+		}
+		u := uniformPoint{encoding: e.ID, sol: p.newSolution()}
+		fits := true
+		for i := range p.items {
+			it := &p.items[i]
+			l := slices.IndexFunc(it.levels, func(l level) bool { return l.id == e.ID })
+			if l < 0 && len(it.levels) == 1 {
+				l = 0
+			}
+			if l < 0 {
+				fits = false
+				break
+			}
+			u.sol.picks[i] = it.whole(l)
+			u.bytes += it.levels[l].bytes
+			u.kl += it.levels[l].kl
+		}
+		if fits {
+			points = append(points, u)
+		}
+	}
+	slices.SortStableFunc(points, func(a, b uniformPoint) int {
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.kl, b.kl))
+	})
+	best := math.Inf(1)
+	return slices.DeleteFunc(points, func(u uniformPoint) bool {
+		if u.kl >= best {
+			return true
+		}
+		best = u.kl
+		return false
+	})
+}
+
+// uniform is the strategy of one encoding for all ops.
+func (s *solver) uniform() (*result, error) {
+	p := s.problem
+	points := p.uniformPoints()
+	if len(points) == 0 {
+		return nil, &TableError{Reason: "no encoding that every op was measured at: uniform has nothing to choose from"}
+	}
+	for _, u := range slices.Backward(points) {
+		if u.bytes <= p.free && (p.disk == 0 || u.bytes <= p.disk) {
+			r := &result{sol: u.sol, use: p.use(u.sol)}
+			return r, s.checkSpeed(r)
+		}
+	}
+	return nil, errMemory
+}
+
+// uniformControl is the best single encoding at the bytes that a plan spends,
+// its KL interpolated between the encodings around, linear in the logarithm.
+func (s *solver) uniformControl(bytes int64) *doc.UniformControl {
+	points := s.problem.uniformPoints()
+	i := slices.IndexFunc(points, func(u uniformPoint) bool { return u.bytes > bytes })
+	if i < 0 {
+		i = len(points)
+	}
+	if i == 0 {
+		return nil // none fits
+	}
+	below := points[i-1]
+	kl := below.kl
+	if i < len(points) && kl > 0 && points[i].kl > 0 {
+		f := float64(bytes-below.bytes) / float64(points[i].bytes-below.bytes)
+		kl = math.Exp(math.Log(kl) + f*(math.Log(points[i].kl)-math.Log(kl)))
+	}
+	return &doc.UniformControl{Encoding: below.encoding, KL: s.table.Link.KL(kl), Bytes: bytes}
+}

@@ -1,0 +1,252 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+)
+
+// layerOption is one way to hold all experts of a layer. Each expert starts
+// at a level; increments take experts up, along the lower convex hull of
+// their levels, so that the increments worth a price of RAM are those at the
+// front of one list.
+type layerOption struct {
+	bank   bank    // slots are decided later where experts stream
+	fixed  amounts // slots of upgrades: their reads
+	starts []int   // level of each expert
+	base   amounts // of all experts at their start
+	rises  []rise  // steepest first
+}
+
+// amounts are what some experts add up to.
+type amounts struct {
+	kl        float64
+	weights   int64 // resident bytes
+	disk      int64
+	computeNs float64
+	ringNs    float64
+	residents int // experts that left the slots
+}
+
+// rise takes one expert one level up its hull.
+type rise struct {
+	expert int // index into the layer's experts
+	to     int
+	slope  float64 // cost saved per byte of RAM and disk
+	sum    amounts // of this and all rises before it, on top of the base
+}
+
+// layerOptions builds the options of layer n at a price of compute.
+func (s *search) layerOptions(n int, compute float64) []layerOption {
+	l := &s.p.layers[n]
+	kl := func(e, level int) float64 { return s.p.items[e].levels[level].kl }
+	resident := layerOption{starts: make([]int, len(l.experts))} // the fewest bytes come first
+	options := []layerOption{s.climbable(n, resident, compute, kl)}
+	if !s.mode.slots {
+		return options
+	}
+	for _, starts := range s.p.commonLevels(l) {
+		bytes := s.p.items[l.experts[0]].levels[starts[0]].bytes
+		o := layerOption{starts: starts, bank: bank{tier: 0, bytes: bytes}}
+		options = append(options, s.climbable(n, o, compute, kl))
+	}
+	for _, b := range s.p.upgradeBanks(l) {
+		h := l.upgradeHit(b.slots)
+		o := layerOption{bank: b, starts: make([]int, len(l.experts))}
+		o.fixed.ringNs = s.p.speeds.read(s.p.promoted(l, b), b.bytes)
+		options = append(options, s.climbable(n, o, compute, func(e, level int) float64 {
+			it := &s.p.items[e]
+			if up := it.next(level, b.bytes); up >= 0 {
+				return it.levels[level].kl - h*(it.levels[level].kl-it.levels[up].kl)
+			}
+			return it.levels[level].kl
+		}))
+	}
+	return options
+}
+
+// streams reports whether the option's experts start in slots.
+func (o *layerOption) streams() bool { return o.bank.bytes > 0 && o.bank.tier == 0 }
+
+// climbable adds base and rises to an option.
+func (s *search) climbable(n int, o layerOption, compute float64, kl func(e, level int) float64) layerOption {
+	l := &s.p.layers[n]
+	for j, e := range l.experts {
+		it := &s.p.items[e]
+		start := &it.levels[o.starts[j]]
+		o.base.kl += kl(e, o.starts[j])
+		o.base.disk += start.bytes
+		o.base.computeNs += it.share * start.computeNs
+		if !o.streams() {
+			o.base.weights += start.bytes
+		}
+		o.rises = it.hull(o.rises, j, o.starts[j], func(level int) float64 {
+			return kl(e, level) + compute*it.share*it.levels[level].computeNs
+		})
+	}
+	slices.SortStableFunc(o.rises, func(a, b rise) int { return cmp.Compare(b.slope, a.slope) })
+	at := slices.Clone(o.starts)
+	var sum amounts
+	for i := range o.rises {
+		r := &o.rises[i]
+		e := l.experts[r.expert]
+		it := &s.p.items[e]
+		from, to := &it.levels[at[r.expert]], &it.levels[r.to]
+		sum.kl += kl(e, r.to) - kl(e, at[r.expert])
+		sum.disk += to.bytes - from.bytes
+		sum.computeNs += it.share * (to.computeNs - from.computeNs)
+		sum.weights += to.bytes - from.bytes
+		if o.streams() && at[r.expert] == o.starts[r.expert] {
+			sum.residents++
+		}
+		at[r.expert] = r.to
+		r.sum = sum
+	}
+	return o
+}
+
+// hull appends the rises of one expert from a start level: the lower convex
+// hull of cost over bytes, from the start to more bytes.
+func (it *item) hull(rises []rise, expert, start int, cost func(level int) float64) []rise {
+	at := start
+	for {
+		best, slope := -1, 0.0
+		for m := at + 1; m < len(it.levels); m++ {
+			bytes := it.levels[m].bytes - it.levels[at].bytes
+			saved := cost(at) - cost(m)
+			if saved <= 0 {
+				continue
+			}
+			// Levels of equal bytes are sorted by KL: the first is as good.
+			if v := saved / math.Max(1, float64(bytes)); v > slope {
+				best, slope = m, v
+			}
+		}
+		if best < 0 {
+			return rises
+		}
+		rises = append(rises, rise{expert: expert, to: best, slope: slope})
+		at = best
+	}
+}
+
+// commonLevels lists the levels that all experts of a layer have with equal
+// bytes, and that no cheaper level beats: those that can be streamed through
+// slots of one size. Each is the level's index for every expert.
+func (p *problem) commonLevels(l *moeLayer) [][]int {
+	var common [][]int
+	first := &p.items[l.experts[0]]
+	least := math.Inf(1)
+	for i := range first.levels {
+		if first.levels[i].kl >= least {
+			continue
+		}
+		index := make([]int, len(l.experts))
+		for j, e := range l.experts {
+			index[j] = slices.IndexFunc(p.items[e].levels, func(v level) bool {
+				return v.id == first.levels[i].id && v.bytes == first.levels[i].bytes
+			})
+		}
+		if !slices.Contains(index, -1) {
+			least = first.levels[i].kl
+			common = append(common, index)
+		}
+	}
+	return common
+}
+
+// upgradeBanks lists the slots for upgrades that are worth a look: where an
+// LRU hits more than the same number of the most popular experts would get.
+// Elsewhere it is better to keep those at a higher level for good.
+func (p *problem) upgradeBanks(l *moeLayer) []bank {
+	var banks []bank
+	it := &p.items[l.experts[0]]
+	for slots := l.topK; slots < len(l.experts); slots *= 2 {
+		if l.hit[slots] <= l.popular[slots] {
+			continue
+		}
+		sizes := []int64{}
+		for from := range it.levels {
+			if up := it.next(from, math.MaxInt64); up >= 0 {
+				sizes = append(sizes, delta(&it.levels[from], &it.levels[up]))
+			}
+		}
+		slices.Sort(sizes)
+		for _, n := range thin(slices.Compact(sizes), 3) {
+			banks = append(banks, bank{slots: slots, tier: 1, bytes: n})
+		}
+	}
+	return banks
+}
+
+// chosen is an option with its rises and slots decided.
+type chosen struct {
+	option *layerOption
+	rises  int // how many of the option's
+	slots  int
+	amounts
+	demandNs float64
+	cost     float64
+}
+
+// decide takes the option's rises that are worth the prices and, where
+// experts stream, the number of slots.
+func (s *search) decide(n int, o *layerOption, pr *prices) chosen {
+	l := &s.p.layers[n]
+	perByte := pr.ram + pr.disk
+	c := chosen{option: o, slots: o.bank.slots, amounts: o.base}
+	c.rises = sort.Search(len(o.rises), func(i int) bool { return o.rises[i].slope <= perByte })
+	if c.rises > 0 {
+		sum := &o.rises[c.rises-1].sum
+		c.kl += sum.kl
+		c.weights += sum.weights
+		c.disk += sum.disk
+		c.computeNs += sum.computeNs
+		c.residents = sum.residents
+	}
+	c.ringNs = o.fixed.ringNs
+	if o.streams() {
+		s.capacity(l, o, pr, &c)
+	}
+	c.cost = c.kl + pr.ram*float64(c.weights+int64(c.slots)*o.bank.bytes) + pr.disk*float64(c.disk) +
+		pr.compute*c.computeNs + pr.ring*c.ringNs + pr.demand*c.demandNs
+	return c
+}
+
+// capacity decides how many experts a streaming layer holds: its residents,
+// and slots, of which one token's working set is the least.
+func (s *search) capacity(l *moeLayer, o *layerOption, pr *prices, c *chosen) {
+	bytes := o.bank.bytes
+	// Residents took the place of their slots: their bytes there count.
+	c.weights += int64(c.residents) * bytes
+	missNs := float64(l.topK) * s.p.speeds.read(float64(bytes), bytes)
+	least := math.Inf(1)
+	for held := min(c.residents+l.topK, len(l.experts)); held <= len(l.experts); held++ {
+		demand := missNs * (1 - l.hit[held])
+		if v := pr.ram*float64(int64(held)*bytes) + pr.demand*demand; v < least {
+			least = v
+			c.slots, c.demandNs = held-c.residents, demand
+		}
+	}
+}
+
+// apply writes a decided layer into a solution.
+func (s *search) apply(n int, c *chosen, out *solution) {
+	l := &s.p.layers[n]
+	for j, e := range l.experts {
+		out.picks[e] = s.p.items[e].whole(c.option.starts[j])
+		if c.option.streams() {
+			out.picks[e].resident = 0
+		}
+	}
+	for _, r := range c.option.rises[:c.rises] {
+		e := l.experts[r.expert]
+		out.picks[e] = s.p.items[e].whole(r.to)
+	}
+	out.banks[n] = bank{}
+	if c.slots > 0 {
+		out.banks[n] = c.option.bank
+		out.banks[n].slots = c.slots
+	}
+}

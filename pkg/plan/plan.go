@@ -1,0 +1,226 @@
+// Package plan decides, offline, which op of a model gets which precision and
+// where its records live, so that the run has nothing left to decide: a pure
+// function of a table, a machine, a budget and policies, without I/O, clock
+// or randomness.
+//
+// Every op and expert is an item with levels of different bytes and KL. An
+// item is resident at a level, or streams: a dense op through a ring that all
+// share, an expert through its layer's slots; and slots may hold upgrades of
+// resident experts. The solver puts a price on each scarce resource (bytes of
+// RAM, time of a token, bytes on disk), decides every item for itself at these
+// prices, bisects the prices until the budget holds, and spends what is left
+// greedily. The prices also give a lower bound on the KL of every plan within
+// the budget (Lagrangian duality; Everett 1963), which the certificate states.
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
+)
+
+// Strategies.
+const (
+	StrategyOptimal   = "optimal"    // least KL within the budget, with a bound
+	StrategyGreedyRDO = "greedy-rdo" // promotes by (KL per byte) * (1 + sensitivity); nothing streams
+	StrategyUniform   = "uniform"    // the best single encoding that fits
+)
+
+// Options are the policies of a plan. The zero value is the default.
+type Options struct {
+	Strategy  string // "": optimal, or greedy-rdo with the objective "cap"
+	Objective string // "": doc.ObjectiveKL
+
+	// MaxConcurrent is how many ops may be escalated at once, the K of the
+	// pool; 0: 6. It is lowered to the number of ops that can escalate.
+	MaxConcurrent     int
+	Threshold         float64 // disagreement that escalates; 0: 0.15
+	PersistenceTokens int     // 0: 32
+
+	KVCacheType  string // "": "f16" if the model has it
+	PrefillChunk int    // tokens; 0: 32
+	SlotPeriod   int    // tokens; 0: 16
+	SlotLead     int    // tokens; 0: 4
+
+	TableSHA256 string // of the table's bytes, for the plan to name
+}
+
+// poolShare is the part of the memory for records that the pool of a plan of
+// least KL may take: escalation is worth something, but not what the default
+// path could make of the same bytes.
+const poolShare = 1.0 / 16
+
+func (o Options) withDefaults(p *doc.Profile) (Options, error) {
+	o.Objective = cmp.Or(o.Objective, doc.ObjectiveKL)
+	switch o.Objective {
+	case doc.ObjectiveKL:
+		o.Strategy = cmp.Or(o.Strategy, StrategyOptimal)
+	case doc.ObjectiveCap:
+		o.Strategy = cmp.Or(o.Strategy, StrategyGreedyRDO)
+	default:
+		return o, &OptionError{"objective", fmt.Sprintf("%q: want %s or %s", o.Objective, doc.ObjectiveKL, doc.ObjectiveCap)}
+	}
+	if !slices.Contains([]string{StrategyOptimal, StrategyGreedyRDO, StrategyUniform}, o.Strategy) {
+		return o, &OptionError{"strategy", fmt.Sprintf("%q: want %s, %s or %s", o.Strategy, StrategyOptimal, StrategyGreedyRDO, StrategyUniform)}
+	}
+	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 6)
+	o.Threshold = cmp.Or(o.Threshold, 0.15)
+	o.PersistenceTokens = cmp.Or(o.PersistenceTokens, 32)
+	o.PrefillChunk = cmp.Or(o.PrefillChunk, 32)
+	o.SlotPeriod = cmp.Or(o.SlotPeriod, 16)
+	o.SlotLead = cmp.Or(o.SlotLead, 4)
+	if o.KVCacheType == "" && len(p.KVCaches) > 0 {
+		o.KVCacheType = p.KVCaches[0].Type
+		if slices.ContainsFunc(p.KVCaches, func(c doc.KVCache) bool { return c.Type == "f16" }) {
+			o.KVCacheType = "f16"
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"max-concurrent", o.MaxConcurrent}, {"prefill-chunk", o.PrefillChunk}} {
+		if n.value < 1 {
+			return o, &OptionError{n.name, fmt.Sprintf("%d: want at least 1", n.value)}
+		}
+	}
+	return o, nil
+}
+
+// Solve makes the plan of a table for a machine (nil: not measured) within a
+// budget. Errors: *TableError, *OptionError, *InfeasibleError, or what the
+// documents' Validate say.
+//
+// Of the budget, ContextTokens 0 stands for 4096 or the model's limit, and
+// TargetTokensPerSec 0 for half of what the best plan without streaming would
+// reach, or no target where nothing fits without streaming.
+func Solve(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*doc.Plan, error) {
+	s, err := newSolver(t, m, b, o)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.decide()
+	if err != nil {
+		return nil, s.infeasible(err)
+	}
+	return s.assemble(r)
+}
+
+// DefaultContext is the context of a budget that names none, in tokens.
+const DefaultContext = 4096
+
+// solver is one call of Solve.
+type solver struct {
+	table   *doc.Table
+	machine *doc.Machine
+	budget  doc.Budget
+	opt     Options
+	fixed   footprint.Fixed
+	problem *problem
+	cleaned int
+}
+
+func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	if m != nil {
+		if err := m.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	b.ContextTokens = cmp.Or(b.ContextTokens, min(DefaultContext, t.Profile.Architecture.ContextTokens))
+	if err := b.Validate(); err != nil {
+		return nil, &OptionError{"budget", err.Error()}
+	}
+	o, err := o.withDefaults(&t.Profile)
+	if err != nil {
+		return nil, err
+	}
+	run := footprint.Run{Profile: &t.Profile, KVCacheType: o.KVCacheType, Context: b.ContextTokens, PrefillChunk: o.PrefillChunk}
+	if m != nil {
+		run.ProcessBase = m.Memory.ProcessBaseBytes
+	}
+	s := &solver{table: t, machine: m, budget: b, opt: o}
+	if s.fixed, err = run.Fixed(); err != nil {
+		return nil, &OptionError{"context", err.Error()}
+	}
+	s.problem, s.cleaned, err = newProblem(t, newSpeeds(m, b.SSDBytesPerSec), b.MaxRAMBytes-s.fixed.Sum(), b.MaxSSDCacheBytes, &s.opt)
+	return s, err
+}
+
+// decide chooses the default path.
+func (s *solver) decide() (*result, error) {
+	p := s.problem
+	static := newSearch(p, mode{})
+	if p.free <= 0 {
+		return nil, errMemory
+	}
+	switch s.opt.Strategy {
+	case StrategyUniform:
+		return s.uniform()
+	case StrategyGreedyRDO:
+		return s.greedy(static)
+	}
+	if s.opt.Objective == doc.ObjectiveCap {
+		return s.meetCap(static)
+	}
+	return s.leastKL(static)
+}
+
+// leastKL spends the whole budget on KL.
+func (s *solver) leastKL(static *search) (*result, error) {
+	p := s.problem
+	lim := limits{ram: p.free - s.poolReserve(), disk: p.disk}
+	mix := static.solve(lim)
+	if mix == nil { // a pool is no reason to refuse
+		lim.ram = p.free
+		mix = static.solve(lim)
+	}
+	if s.budget.TargetTokensPerSec > 0 {
+		lim.timeNs = 1e9 / s.budget.TargetTokensPerSec / speedBand
+	} else if mix != nil {
+		lim.timeNs = 2 * mix.use.timeNs() * speedBand
+	}
+	best := mix
+	if best != nil && !lim.holdTime(&best.use) {
+		best = static.solve(lim)
+	}
+	streamed, err := s.streaming(lim, mix == nil)
+	if best == nil && streamed == nil {
+		return nil, err
+	}
+	if best == nil || streamed != nil && streamed.use.kl < best.use.kl {
+		best = streamed
+	}
+	return best, s.checkQuality(best)
+}
+
+// streaming solves every mode that streams. needed says that nothing fits
+// without; the pool is then no reason to refuse either.
+func (s *solver) streaming(lim limits, needed bool) (*result, error) {
+	var best *result
+	cause := errMemory
+	for _, m := range s.problem.modes() {
+		search := newSearch(s.problem, m)
+		l := lim
+		r := search.solve(l)
+		if r == nil && needed && l.ram < s.problem.free {
+			l.ram = s.problem.free
+			r = search.solve(l)
+		}
+		if r == nil {
+			l.timeNs = 0
+			if lim.timeNs > 0 && search.solve(l) != nil {
+				cause = errTime
+			}
+			continue
+		}
+		if best == nil || r.use.kl < best.use.kl {
+			best = r
+		}
+	}
+	return best, cause
+}

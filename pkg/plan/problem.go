@@ -1,0 +1,234 @@
+package plan
+
+import (
+	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
+)
+
+// problem is what the solver works on: items and layers, what they cost, and
+// what there is.
+type problem struct {
+	table   *doc.Table
+	items   []item
+	layers  []moeLayer
+	layerOf []int // per item: index into layers, -1 for dense items
+	speeds  *speeds
+	opt     *Options
+
+	free       int64   // bytes for weights, slots, ring and pool
+	disk       int64   // bytes for all records; 0: no limit
+	dispatchNs float64 // fixed costs of one token
+}
+
+func newProblem(t *doc.Table, sp *speeds, free, disk int64, opt *Options) (*problem, int, error) {
+	items, cleaned, err := buildItems(t, sp)
+	if err != nil {
+		return nil, 0, err
+	}
+	p := &problem{table: t, items: items, speeds: sp, opt: opt, free: free, disk: disk, layerOf: make([]int, len(items))}
+	p.layers = buildLayers(t, items)
+	for i := range p.layerOf {
+		p.layerOf[i] = -1
+	}
+	for n := range p.layers {
+		for _, e := range p.layers[n].experts {
+			p.layerOf[e] = n
+		}
+	}
+	runs := 1.0 // the head, if it is tied
+	for i := range items {
+		if p.layerOf[i] < 0 {
+			runs++
+		}
+	}
+	for n := range p.layers {
+		runs += float64(p.layers[n].topK)
+	}
+	p.dispatchNs = runs * sp.dispatchNs
+	return p, cleaned, nil
+}
+
+// pick is how an item is held: at a level, of which the first records are
+// resident. The others stream: through the ring, or, for an expert, in slots.
+type pick struct {
+	level    int
+	resident int
+}
+
+// bank is a layer's slots.
+type bank struct {
+	slots int   // 0: none
+	tier  int   // 0: for experts that are not resident; 1: for upgrades of resident ones
+	bytes int64 // of one slot
+}
+
+// solution is a plan before it is written down.
+type solution struct {
+	picks []pick
+	banks []bank // per layer
+}
+
+func (s *solution) clone() *solution {
+	return &solution{append([]pick(nil), s.picks...), append([]bank(nil), s.banks...)}
+}
+
+// usage is what a solution costs.
+type usage struct {
+	kl        float64 // sum over items, before the link
+	variance  float64 // of kl
+	weights   int64
+	slots     int64
+	ring      int64
+	disk      int64 // default records
+	computeNs float64
+	ringNs    float64 // reads that overlap with compute
+	demandNs  float64 // reads that a token waits for
+	readBytes float64 // per token
+}
+
+func (u *usage) ram() int64 { return u.weights + u.slots + u.ring }
+
+// timeNs is one token: reads ahead overlap with compute, demands do not.
+func (u *usage) timeNs() float64 { return max(u.computeNs, u.ringNs) + u.demandNs }
+
+// streamed is what an item reads per run.
+func (it *item) streamed(k pick) int64 {
+	var n int64
+	for _, r := range it.levels[k.level].records[k.resident:] {
+		n += r
+	}
+	return n
+}
+
+func (it *item) whole(level int) pick { return pick{level, len(it.levels[level].records)} }
+
+// use adds up a solution from scratch.
+func (p *problem) use(s *solution) usage {
+	u := usage{computeNs: p.dispatchNs}
+	for i := range p.items {
+		p.itemUse(&u, i, s.picks[i], 1)
+	}
+	for n := range p.layers {
+		p.bankUse(&u, s, n, 1)
+	}
+	u.ring = footprint.RingBytes(p.ringOps(s))
+	return u
+}
+
+// ringOps lists what each op sends through the ring, in op order.
+func (p *problem) ringOps(s *solution) []int64 {
+	var ring []int64
+	for i := range p.items {
+		if p.layerOf[i] >= 0 {
+			continue
+		}
+		if n := p.items[i].streamed(s.picks[i]); n > 0 {
+			ring = append(ring, n)
+		}
+	}
+	return ring
+}
+
+// itemUse adds (sign 1) or takes away (-1) what one item costs by itself.
+func (p *problem) itemUse(u *usage, i int, k pick, sign int64) {
+	it := &p.items[i]
+	l := &it.levels[k.level]
+	streamed := it.streamed(k)
+	f := float64(sign)
+	u.weights += sign * (l.bytes - streamed)
+	u.disk += sign * l.bytes
+	u.kl += f * l.kl
+	u.variance += f * l.klError * l.klError
+	u.computeNs += f * it.share * l.computeNs
+	if streamed > 0 && p.layerOf[i] < 0 {
+		u.ringNs += f * p.speeds.read(float64(streamed), streamed)
+		u.readBytes += f * float64(streamed)
+	}
+}
+
+// bankUse adds or takes away what a layer's slots cost and give.
+func (p *problem) bankUse(u *usage, s *solution, n int, sign int64) {
+	b, l, f := s.banks[n], &p.layers[n], float64(sign)
+	if b.slots == 0 {
+		return
+	}
+	u.slots += sign * int64(b.slots) * b.bytes
+	if b.tier == 0 {
+		bytes := p.missed(s, n)
+		u.demandNs += f * p.speeds.read(bytes, b.bytes)
+		u.readBytes += f * bytes
+		return
+	}
+	h := l.upgradeHit(b.slots)
+	for _, e := range l.experts {
+		it := &p.items[e]
+		from := &it.levels[s.picks[e].level]
+		if up := it.next(s.picks[e].level, b.bytes); up >= 0 {
+			to := &it.levels[up]
+			u.kl -= f * h * (from.kl - to.kl)
+			u.computeNs += f * it.share * h * max(0, to.computeNs-from.computeNs)
+		}
+	}
+	bytes := p.promoted(l, b)
+	u.ringNs += f * p.speeds.read(bytes, b.bytes)
+	u.readBytes += f * bytes
+}
+
+// missed is the expected bytes of experts per token that neither are resident
+// nor in the layer's slots. Residents count as slots that never change, so
+// that the hit rate is that of an LRU over both.
+func (p *problem) missed(s *solution, n int) float64 {
+	l := &p.layers[n]
+	var share, bytes float64 // of experts that stream
+	resident := 0
+	for _, e := range l.experts {
+		if b := p.items[e].streamed(s.picks[e]); b > 0 {
+			share += p.items[e].share
+			bytes += p.items[e].share * float64(b)
+		} else {
+			resident++
+		}
+	}
+	if share == 0 {
+		return 0
+	}
+	misses := min(share, float64(l.topK)*(1-l.hit[min(len(l.experts), s.banks[n].slots+resident)]))
+	return misses * bytes / share
+}
+
+// upgradeHit is the share of a layer's requests that slots serve whose
+// contents change only every slot period: of what an LRU gains over the most
+// popular experts by locality, half is taken for lost.
+func (l *moeLayer) upgradeHit(slots int) float64 {
+	lru, popular := l.hit[slots], l.popular[slots]
+	if lru <= popular {
+		return lru
+	}
+	return (lru + popular) / 2
+}
+
+// promoted is the expected bytes per token that upgrades in slots read.
+func (p *problem) promoted(l *moeLayer, b bank) float64 {
+	period := float64(p.opt.SlotPeriod)
+	misses := period * float64(l.topK) * (1 - l.hit[b.slots])
+	return min(float64(b.slots), misses) / period * float64(b.bytes)
+}
+
+// next is the useful level above from whose delta is at most limit: the one
+// that takes away most KL per byte of delta; -1 if there is none.
+func (it *item) next(from int, limit int64) int {
+	best, ratio := -1, 0.0
+	f := &it.levels[from]
+	for i := range it.levels {
+		to := &it.levels[i]
+		gain := f.kl - to.kl
+		d := delta(f, to)
+		if gain <= 0 || d > limit || len(to.encodings) > 1 && !to.extends(f) {
+			continue
+		}
+		if r := gain / float64(d); r > ratio {
+			best, ratio = i, r
+		}
+	}
+	return best
+}
