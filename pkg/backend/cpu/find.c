@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#ifdef SB_AVX512_KERNELS
+#ifdef SB_AVX512
 #include <cpuid.h>
 
 extern const sb_kernels sb_avx512vnni;
@@ -25,7 +25,7 @@ static int has_avx512vnni(void) {
 #endif
 
 const sb_kernels *sb_find(const char *path) {
-#ifdef SB_AVX512_KERNELS
+#ifdef SB_AVX512
 	if ((path[0] == 0 || strcmp(path, sb_avx512vnni.name) == 0) && has_avx512vnni()) return &sb_avx512vnni;
 #endif
 	if (path[0] == 0 || strcmp(path, sb_scalar.name) == 0) return &sb_scalar;

@@ -1,0 +1,111 @@
+// Attention of one query row over one key-value head, for the heads that share
+// it: scores of 64 positions, a running maximum, weighted values.
+#include "avx512.h"
+
+#ifdef SB_AVX512
+
+SB_VECTOR __m512 load_kv(const void *p, int64_t at, __mmask16 mask, int f16) {
+	if (f16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, (const uint16_t *)p + at));
+	return _mm512_maskz_loadu_ps(mask, (const float *)p + at);
+}
+
+// scores sets p[h][i] to q[h] . k[i] for 4 positions and n heads.
+SB_VECTOR void scores(float (*p)[SB_KEYS], const float *q, const void *k, const int64_t *at, int d, const int f16, const int n) {
+	__m512 acc[4][4];
+	for (int h = 0; h < n; h++)
+		for (int i = 0; i < 4; i++) acc[h][i] = _mm512_setzero_ps();
+	for (int j = 0; j < d; j += 16) {
+		__mmask16 mask = tail(d - j);
+		__m512 key[4];
+		for (int i = 0; i < 4; i++) key[i] = load_kv(k, at[i] + j, mask, f16);
+		for (int h = 0; h < n; h++) {
+			__m512 v = _mm512_maskz_loadu_ps(mask, q + h * d + j);
+			for (int i = 0; i < 4; i++) acc[h][i] = _mm512_fmadd_ps(v, key[i], acc[h][i]);
+		}
+	}
+	for (int h = 0; h < n; h++) _mm_storeu_ps(p[h], reduce4(acc[h][0], acc[h][1], acc[h][2], acc[h][3]));
+}
+
+// softmax turns the scores of positions [lo, hi) of a block into weights under
+// the running maximum and total; it returns the factor for older sums.
+SB_VECTOR float softmax(float *p, int lo, int hi, float scale, float *highest, float *total) {
+	float top = *highest;
+	for (int i = 0; i < SB_KEYS; i++) {
+		p[i] = i < lo || i >= hi ? -INFINITY : p[i] * scale;
+		top = p[i] > top ? p[i] : top;
+	}
+	float shrink = sb_exp(*highest - top), lane[16] = {0};
+	for (int i = 0; i < SB_KEYS; i++) p[i] = sb_exp(p[i] - top);
+	for (int i = 0; i < SB_KEYS; i += 16)
+		for (int j = 0; j < 16; j++) lane[j] += p[i + j];
+	*highest = top;
+	*total = *total * shrink + sum16(lane);
+	return shrink;
+}
+
+// heads computes n heads with one reading of keys and values.
+SB_VECTOR void heads(sb_scratch *s, const sb_attention *a, int row, int kv_head, int head, const int f16, const int n) {
+	const sb_kv *kv = a->kv;
+	int d = kv->head_dim;
+	int64_t base = (int64_t)kv_head * kv->context;
+	int64_t at = ((int64_t)row * a->heads + head) * d;
+	int end = a->pos + row + 1, first = a->window && end > a->window ? end - a->window : 0;
+	float highest[4], total[4], shrink[4];
+	for (int h = 0; h < n; h++) {
+		highest[h] = -INFINITY, total[h] = 0;
+		memset(s->sum[h], 0, d * sizeof(float));
+	}
+	for (int block = first / SB_KEYS * SB_KEYS; block < end; block += SB_KEYS) {
+		float p[4][SB_KEYS];
+		int lo = block < first ? first - block : 0, hi = end - block < SB_KEYS ? end - block : SB_KEYS;
+		float four[4][SB_KEYS]; // only [h][0..3] is used
+		for (int i = lo / 4 * 4; i < hi; i += 4) {
+			int64_t key[4];
+			for (int j = 0; j < 4; j++) {
+				int k = i + j < lo ? lo : i + j < hi ? i + j : hi - 1;
+				key[j] = (base + block + k) * d;
+			}
+			scores(four, a->q + at, kv->k, key, d, f16, n);
+			for (int h = 0; h < n; h++) memcpy(&p[h][i], four[h], 4 * sizeof(float));
+		}
+		for (int h = 0; h < n; h++) shrink[h] = softmax(p[h], lo, hi, a->scale, &highest[h], &total[h]);
+		for (int j = 0; j < d; j += 16) {
+			__mmask16 mask = tail(d - j);
+			__m512 sum[4];
+			for (int h = 0; h < n; h++) sum[h] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, s->sum[h] + j), _mm512_set1_ps(shrink[h]));
+			for (int i = lo; i < hi; i++) {
+				__m512 v = load_kv(kv->v, (base + block + i) * d + j, mask, f16);
+				for (int h = 0; h < n; h++) sum[h] = _mm512_fmadd_ps(v, _mm512_set1_ps(p[h][i]), sum[h]);
+			}
+			for (int h = 0; h < n; h++) _mm512_mask_storeu_ps(s->sum[h] + j, mask, sum[h]);
+		}
+	}
+	for (int h = 0; h < n; h++)
+		for (int j = 0; j < d; j++) a->y[at + h * d + j] = s->sum[h][j] / total[h];
+}
+
+#define HEADS(n) \
+	SB_AVX512 static __attribute__((noinline)) void heads_##n(sb_scratch *s, const sb_attention *a, int row, int kv_head, int head) { \
+		if (a->kv->f16) heads(s, a, row, kv_head, head, 1, n); \
+		else heads(s, a, row, kv_head, head, 0, n); \
+	}
+HEADS(1)
+HEADS(2)
+HEADS(3)
+HEADS(4)
+
+void sb_avx512_attend(sb_scratch *s, const sb_attention *a, int row, int kv_head) {
+	int group = a->heads / a->kv->kv_heads;
+	for (int i = 0, n; i < group; i += n) {
+		n = group - i < 4 ? group - i : 4;
+		int head = kv_head * group + i;
+		switch (n) {
+		case 4: heads_4(s, a, row, kv_head, head); break;
+		case 3: heads_3(s, a, row, kv_head, head); break;
+		case 2: heads_2(s, a, row, kv_head, head); break;
+		default: heads_1(s, a, row, kv_head, head);
+		}
+	}
+}
+
+#endif
