@@ -132,8 +132,24 @@ func TestCheckpointValues(t *testing.T) {
 				if err := m.ReadTensor(x, tensor); err != nil {
 					t.Fatal(err)
 				}
+				if op.Kind == doc.KindNorm { // its signs are another matter
+					for i := range x {
+						x[i] = max(x[i], -x[i])
+					}
+				}
 				mean, deviation := moments(x)
 				switch {
+				case op.Kind == doc.KindLMHead:
+					for id := range tensor.Rows {
+						row := x[id*tensor.Cols:][:tensor.Cols]
+						_, deviation := moments(row)
+						if want := headSpread / math.Sqrt(float64(tensor.Cols)); used(id) && math.Abs(deviation-want) > 0.4*want {
+							t.Errorf("%s: row %d of the head: deviation %v, want %v", name, id, deviation, want)
+						}
+						if want := float32(unusedLogit) / 64; !used(id) && max(row[0], -row[0]) != want {
+							t.Errorf("%s: row %d of the head, which no text has, begins with %v, want %v", name, id, row[0], want)
+						}
+					}
 				case tensor.Keep && tensor.Rows == 1: // norms
 					if mean < 0.7 || mean > 1.6 && tensor.Role != doc.RoleQNorm || deviation < 0.1 {
 						t.Errorf("%s: %s %s: mean %v, deviation %v", name, op.ID, tensor.Role, mean, deviation)

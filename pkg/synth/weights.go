@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"substrate/pkg/doc"
 	"substrate/pkg/plane"
@@ -20,7 +21,7 @@ type Weights struct {
 	// Peak is the standard deviation of the attention's logits; 0: 3.
 	Peak float64
 	// Skew is the standard deviation of the router logits of a layer's
-	// experts, averaged over tokens; 0: 1.5; negative: none.
+	// experts, averaged over tokens; 0: 1; negative: none.
 	Skew float64
 	// ShardBytes splits the weights into files of at most so many bytes; 0: 2 GiB.
 	ShardBytes int64
@@ -30,7 +31,7 @@ type Weights struct {
 
 func (w Weights) withDefaults() Weights {
 	w.Peak = cmp.Or(w.Peak, 3)
-	w.Skew = max(cmp.Or(w.Skew, 1.5), 0)
+	w.Skew = max(cmp.Or(w.Skew, 1), 0)
 	w.ShardBytes = cmp.Or(w.ShardBytes, defaultShardBytes)
 	return w
 }
@@ -44,11 +45,13 @@ const (
 	branch       = 0.5 // what attention or MLP adds, as a part of the embedding
 	gluDeviation = 0.6 // of silu(a)*b where a and b have deviation 1
 	headSpread   = 3   // of the logits
-	unusedSpread = 0.1 // of the logits of ids that the tokenizer lacks, so that they are not sampled
 	// common is the part of a direction that all embeddings share: through
 	// it a router, which has no bias, prefers experts.
 	common = 0.5
 	tails  = 0.1 // of expert weights: h of Tukey's g-and-h distribution
+	// unusedLogit, times what is left of the common part at the end, is taken
+	// from the logits of ids that no text has, so that they are not sampled.
+	unusedLogit = 30
 )
 
 // generator makes up the tensors of one checkpoint.
@@ -59,6 +62,7 @@ type generator struct {
 	normal  *quantiles
 	heavy   *quantiles
 	shared  []float32 // the direction that all embeddings share, of signs
+	signs   []float32 // of the final norm's weights
 	scale   float64   // deviation of the embedding
 }
 
@@ -73,15 +77,23 @@ func newGenerator(p *doc.Profile, w Weights) *generator {
 	default:
 		g.encode = plane.BF16.Encode
 	}
-	if a.TiedEmbedding { // the embedding is the head as well
+	g.shared = randomSigns(g.random("shared direction"), a.HiddenSize)
+	g.signs = slices.Repeat([]float32{1}, a.HiddenSize)
+	if a.TiedEmbedding {
+		// The embedding is the head as well. Signs in between keep a token
+		// from predicting itself.
 		g.scale = headSpread / math.Sqrt(float64(a.HiddenSize))
-	}
-	rng := g.random("shared direction")
-	g.shared = make([]float32, a.HiddenSize)
-	for i := range g.shared {
-		g.shared[i] = float32(2*int(rng.Uint64()>>63) - 1)
+		g.signs = randomSigns(g.random("final norm signs"), a.HiddenSize)
 	}
 	return g
+}
+
+func randomSigns(rng *rand.PCG, n int) []float32 {
+	signs := make([]float32, n)
+	for i := range signs {
+		signs[i] = float32(2*int(rng.Uint64()>>63) - 1)
+	}
+	return signs
 }
 
 // random is the source of randomness of one tensor: it depends on nothing but
@@ -101,12 +113,14 @@ func (g *generator) filler(op *doc.Op, t *doc.Tensor) func(row int, dst []float3
 	case op.Kind == doc.KindEmbedding:
 		return g.embedding(rng)
 	case op.Kind == doc.KindLMHead:
-		return func(row int, dst []float32) { g.normal.fill(rng, dst, headSpread*perInput*usage(row)) }
+		return g.head(rng)
+	case op.Kind == doc.KindNorm:
+		return g.finalNorm(rng)
 	case op.Kind == doc.KindMoERouter && t.Role == doc.RoleWeight:
 		return g.router(rng, op)
 	}
 	switch t.Role {
-	case doc.RoleNorm, doc.RoleWeight, doc.RoleKNorm:
+	case doc.RoleNorm, doc.RoleKNorm:
 		return g.norm(rng, 1)
 	case doc.RoleQNorm:
 		return g.norm(rng, g.weights.Peak)
@@ -142,11 +156,48 @@ func (g *generator) norm(rng *rand.PCG, scale float64) func(int, []float32) {
 	}
 }
 
+// finalNorm is norm with signs.
+func (g *generator) finalNorm(rng *rand.PCG) func(int, []float32) {
+	positive := g.norm(rng, 1)
+	return func(row int, dst []float32) {
+		positive(row, dst)
+		for i, sign := range g.signs {
+			dst[i] *= sign
+		}
+	}
+}
+
 // embedding makes rows that share a direction.
 func (g *generator) embedding(rng *rand.PCG) func(int, []float32) {
-	return func(_ int, dst []float32) {
+	return func(row int, dst []float32) {
+		if g.profile.Architecture.TiedEmbedding && !used(row) {
+			g.unused(dst)
+			return
+		}
 		g.normal.fill(rng, dst, g.scale*math.Sqrt(1-common*common))
 		g.addShared(dst, g.scale*common)
+	}
+}
+
+func (g *generator) head(rng *rand.PCG) func(int, []float32) {
+	deviation := headSpread / math.Sqrt(float64(g.profile.Architecture.HiddenSize))
+	return func(row int, dst []float32) {
+		if !used(row) {
+			g.unused(dst)
+			return
+		}
+		g.normal.fill(rng, dst, deviation)
+	}
+}
+
+// used reports whether a text has a token id: specials would end it, and the
+// tokenizer has no others.
+func used(id int) bool { return id >= specials && id < tokens }
+
+// unused makes a row of the head whose logit is low whatever the text.
+func (g *generator) unused(dst []float32) {
+	for i, sign := range g.shared {
+		dst[i] = -unusedLogit / float32(len(dst)) * sign * g.signs[i]
 	}
 }
 
@@ -183,14 +234,6 @@ func (g *generator) expertScale(op *doc.Op) float64 {
 	var x [1]float32
 	g.normal.fill(g.random(op.ID+" scale"), x[:], expertSpread)
 	return math.Exp(float64(x[0]))
-}
-
-// usage scales the logit of a token id.
-func usage(id int) float64 {
-	if id < specials || id >= tokens {
-		return unusedSpread
-	}
-	return 1
 }
 
 // quantiles is a distribution of mean 0 and deviation 1, as 2^16 equally
