@@ -19,6 +19,10 @@ import signal
 import sys
 import time
 
+# Threads that wait must sleep: spinning at low priority on a busy machine eats the share that the other thread needs.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 import numpy as np
 import torch
 
