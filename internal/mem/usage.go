@@ -10,7 +10,11 @@ type Usage struct {
 	Resident  int64 // VmRSS; phys_footprint on macOS
 	Anonymous int64 // RssAnon: heap, buffers, stacks; without mapped files. 0 where the system does not tell
 	Peak      int64 // VmHWM, the largest Resident so far; lifetime maximum of phys_footprint on macOS
+	Heap      int64 // of it, live and dead objects on the Go heap
 }
+
+// heapMetric is the metric of Usage.Heap.
+const heapMetric = "/memory/classes/heap/objects:bytes"
 
 // parseStatus reads the text of /proc/self/status.
 func parseStatus(text []byte) (Usage, error) {

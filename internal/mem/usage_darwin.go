@@ -3,16 +3,21 @@ package mem
 import (
 	"fmt"
 	"os"
+	"runtime/metrics"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// Meter measures this process.
-type Meter struct{}
+// Meter measures this process. It is not for concurrent use.
+type Meter struct {
+	heap [1]metrics.Sample
+}
 
 // NewMeter opens a meter.
-func NewMeter() (*Meter, error) { return &Meter{}, nil }
+func NewMeter() (*Meter, error) {
+	return &Meter{heap: [1]metrics.Sample{{Name: heapMetric}}}, nil
+}
 
 // Arguments of the system call proc_info behind libproc's proc_pid_rusage,
 // from <sys/proc_info.h> and <sys/resource.h>.
@@ -41,7 +46,10 @@ func (m *Meter) Read() (Usage, error) {
 	if errno != 0 {
 		return Usage{}, fmt.Errorf("measure this process's memory: proc_pid_rusage: %w", errno)
 	}
-	u := Usage{Resident: int64(r.counters[physFootprint]), Peak: int64(r.counters[lifetimeMaxFootprint])}
+	metrics.Read(m.heap[:])
+	u := Usage{
+		Resident: int64(r.counters[physFootprint]), Peak: int64(r.counters[lifetimeMaxFootprint]), Heap: int64(m.heap[0].Value.Uint64()),
+	}
 	if u.Resident <= 0 || u.Peak < u.Resident {
 		return Usage{}, fmt.Errorf("measure this process's memory: proc_pid_rusage gives a footprint of %d and a peak of %d", u.Resident, u.Peak)
 	}

@@ -3,6 +3,7 @@ package mem
 import (
 	"fmt"
 	"os"
+	"runtime/metrics"
 )
 
 // Meter measures this process. It keeps its file open and allocates nothing
@@ -10,6 +11,7 @@ import (
 type Meter struct {
 	status *os.File
 	buf    [4096]byte
+	heap   [1]metrics.Sample
 }
 
 // NewMeter opens a meter.
@@ -18,7 +20,7 @@ func NewMeter() (*Meter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("measure this process's memory: %w", err)
 	}
-	return &Meter{status: f}, nil
+	return &Meter{status: f, heap: [1]metrics.Sample{{Name: heapMetric}}}, nil
 }
 
 // Read takes a sample.
@@ -27,7 +29,10 @@ func (m *Meter) Read() (Usage, error) {
 	if n == 0 {
 		return Usage{}, fmt.Errorf("measure this process's memory: %w", err)
 	}
-	return parseStatus(m.buf[:n])
+	u, err := parseStatus(m.buf[:n])
+	metrics.Read(m.heap[:])
+	u.Heap = int64(m.heap[0].Value.Uint64())
+	return u, err
 }
 
 // Close closes the meter.

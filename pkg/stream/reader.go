@@ -84,15 +84,12 @@ func (r *Reader) Submit(q *Request) {
 // is still queued overtakes all that nobody waits for. If ctx ends, Wait returns its error
 // and the request stays with the reader.
 func (r *Reader) Wait(ctx context.Context, q *Request) error {
-	if r.Done(q) {
+	if !q.waiting {
 		return q.Err
 	}
-	r.mu.Lock()
-	if q.index >= 0 {
-		q.awaited = true
-		r.queue.fix(q.index)
+	if !q.Ready() {
+		r.overtake(q)
 	}
-	r.mu.Unlock()
 	select {
 	case <-q.done:
 		q.waiting = false
@@ -102,18 +99,13 @@ func (r *Reader) Wait(ctx context.Context, q *Request) error {
 	}
 }
 
-// Done reports, without waiting, whether the request is done; Err is then
-// its error.
-func (r *Reader) Done(q *Request) bool {
-	if !q.waiting {
-		return true
-	}
-	select {
-	case <-q.done:
-		q.waiting = false
-		return true
-	default:
-		return false
+// overtake lets a queued request go before all that nobody waits for.
+func (r *Reader) overtake(q *Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q.index >= 0 {
+		q.awaited = true
+		r.queue.fix(q.index)
 	}
 }
 

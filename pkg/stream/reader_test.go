@@ -159,7 +159,7 @@ func TestOrderOfService(t *testing.T) {
 		if got, want := time.Since(start), 2*time.Second-time.Millisecond; got != want {
 			t.Errorf("waited %v, want %v", got, want)
 		}
-		if !r.Done(first) || first.TimeNs != int64(time.Second) || waited.QueueNs != int64(time.Second-time.Millisecond) {
+		if !first.Ready() || first.TimeNs != int64(time.Second) || waited.QueueNs != int64(time.Second-time.Millisecond) {
 			t.Errorf("first took %d ns, waited queued %d ns", first.TimeNs, waited.QueueNs)
 		}
 		time.Sleep(time.Minute)

@@ -43,6 +43,9 @@ func NewRequest() *Request {
 // neither waited for nor cancelled yet.
 func (q *Request) Pending() bool { return q.waiting }
 
+// Ready reports whether Wait would return at once.
+func (q *Request) Ready() bool { return !q.waiting || len(q.done) > 0 }
+
 // before is the order of service.
 func (q *Request) before(p *Request) bool {
 	if q.awaited != p.awaited {

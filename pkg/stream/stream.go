@@ -73,3 +73,6 @@ type CorruptError struct {
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%s:%d: %d bytes are corrupt: CRC32C is %08x, should be %08x", e.File, e.Offset, e.Bytes, e.Got, e.Want)
 }
+
+// ExitCode is that of corruption.
+func (e *CorruptError) ExitCode() int { return 4 }
