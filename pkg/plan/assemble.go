@@ -12,18 +12,13 @@ import (
 // assemble writes a solution down as a plan and checks it.
 func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	p := s.problem
-	left := p.free - r.use.ram()
-	reserve := left
-	if s.opt.Objective == doc.ObjectiveKL {
-		reserve = min(left, max(s.poolReserve(), 0))
-	}
-	ladders, pool, k := p.ladders(r.sol, reserve)
+	ladders, pool, k := s.climb(r)
 	if err := p.trimDisk(ladders); err != nil {
 		return nil, s.infeasible(err)
 	}
 	exact := p.fitExact(ladders, r.sol)
 	if s.opt.Objective == doc.ObjectiveCap {
-		pool = left // the original's rule: all that is left
+		pool = p.free - r.use.ram() // the original's rule: all that is left
 	}
 	d := &doc.Plan{
 		Format:       doc.FormatPlan,
@@ -60,12 +55,36 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	d.Predicted = s.predict(&r.use, ladders)
 	d.Uniform = s.uniformControl(r.use.ram())
 	if s.opt.Strategy == StrategyOptimal && s.opt.Objective == doc.ObjectiveKL {
-		d.Certificate = certificate(r, s.cleaned)
+		d.Certificate = certificate(&r.use, r.lowerBound(p.free-pool), s.cleaned)
 	}
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("internal error: the plan breaks its own rules: %w", err)
 	}
 	return d, nil
+}
+
+// climb builds the ladders of a result. What they leave of the pool's reserve
+// goes to the default path, which may change them again.
+func (s *solver) climb(r *result) (ladders []ladder, pool int64, k int) {
+	p := s.problem
+	for range 3 {
+		reserve := p.free - r.use.ram()
+		if s.opt.Objective == doc.ObjectiveKL {
+			reserve = min(reserve, max(pool, s.poolReserve()))
+		}
+		ladders, pool, k = p.ladders(r.sol, reserve)
+		if r.search == nil {
+			break
+		}
+		lim := r.lim
+		lim.ram = p.free - pool
+		if !r.search.fill(r.sol, lim) {
+			break
+		}
+		r.use = p.use(r.sol)
+	}
+	ladders, pool, k = p.ladders(r.sol, max(pool, min(p.free-r.use.ram(), s.poolReserve())))
+	return ladders, pool, k
 }
 
 func holdings(u *usage, pool int64) footprint.Holdings {
@@ -252,16 +271,16 @@ func (s *solver) klSource() string {
 }
 
 // certificate states the bound in integers.
-func certificate(r *result, cleaned int) *doc.Certificate {
+func certificate(u *usage, least rival, cleaned int) *doc.Certificate {
 	c := &doc.Certificate{
-		LowerBound: picoNats(math.Floor, r.bound),
-		Value:      picoNats(math.Ceil, r.use.kl),
+		LowerBound: picoNats(math.Floor, least.bound),
+		Value:      picoNats(math.Ceil, u.kl),
 		Cleaned:    cleaned,
 	}
 	if c.Value > 0 {
 		c.RelativeGap = float64(c.Value-c.LowerBound) / float64(c.Value)
 	}
-	c.Multipliers = []doc.Multiplier{multiplier("ram_bytes", r.prices.ram), multiplier("token_ns", r.prices.demand)}
+	c.Multipliers = []doc.Multiplier{multiplier("ram_bytes", least.prices.ram), multiplier("token_ns", least.prices.demand)}
 	return c
 }
 

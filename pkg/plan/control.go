@@ -58,8 +58,12 @@ func (p *problem) modes() []mode {
 		}
 	}
 	slices.Sort(sizes)
-	sizes = thin(slices.Compact(sizes), maxModes)
 	moe := len(p.layers) > 0
+	most := maxModes
+	if moe { // most bytes are in experts
+		most /= 3
+	}
+	sizes = thin(slices.Compact(sizes), most)
 	var modes []mode
 	if moe {
 		modes = append(modes, mode{slots: true})

@@ -82,17 +82,15 @@ func (e *exact) streamed(ringMax int64) *solution {
 	for n := range e.p.layers {
 		e.open(s, n)
 	}
-	ram := e.ram(s)
-	if ram > e.p.free {
+	if e.ram(s) > e.p.free {
 		return nil
 	}
-	// The ring stays as large as it is: what is taken out of it is smaller.
-	room := e.p.free - ram
 	slices.SortStableFunc(dense, func(a, b int) int { return cmp.Compare(e.bytes(b), e.bytes(a)) })
 	for _, i := range dense {
-		if n := e.bytes(i); n <= room {
-			s.picks[i] = e.p.items[i].whole(e.tops[i])
-			room -= n
+		s.picks[i] = e.p.items[i].whole(e.tops[i])
+		// The ring may grow, too: ops that were apart become neighbours.
+		if e.ram(s) > e.p.free {
+			s.picks[i].resident = 0
 		}
 	}
 	e.grow(s, e.p.free-e.ram(s))

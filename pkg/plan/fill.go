@@ -8,10 +8,12 @@ import (
 )
 
 // fill spends what the relaxation left over: moves of single items that lower
-// KL, most KL per byte first, each that still fits.
-func (s *search) fill(sol *solution, lim limits) {
+// KL, most KL per byte first, each that still fits. It reports whether it
+// made any.
+func (s *search) fill(sol *solution, lim limits) bool {
 	f := filler{s: s, sol: sol, lim: lim, use: s.p.use(sol)}
 	f.run(func() bool { return false })
+	return f.made > 0
 }
 
 // move takes one item to another pick.
@@ -44,6 +46,7 @@ type filler struct {
 	use   usage
 	weigh func(item int) float64 // multiplies an item's ratios; nil: 1
 	moves moves
+	made  int
 }
 
 // run makes moves until none fits or done says that it is enough.
@@ -56,6 +59,7 @@ func (f *filler) run(done func() bool) {
 		if u, ok := f.fits(m.item, m.to); ok {
 			f.use = u
 			f.sol.picks[m.item] = m.to
+			f.made++
 		}
 		f.push(m.item)
 	}

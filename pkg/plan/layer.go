@@ -12,11 +12,12 @@ import (
 // their levels, so that the increments worth a price of RAM are those at the
 // front of one list.
 type layerOption struct {
-	bank   bank    // slots are decided later where experts stream
-	fixed  amounts // slots of upgrades: their reads
-	starts []int   // level of each expert
-	base   amounts // of all experts at their start
-	rises  []rise  // steepest first
+	bank   bank      // slots are decided later where experts stream
+	fixed  amounts   // slots of upgrades: their reads
+	starts []int     // level of each expert
+	base   amounts   // of all experts at their start
+	rises  []rise    // steepest first
+	sums   []amounts // of the first n rises, on top of the base; sums[0] is zero
 }
 
 // amounts are what some experts add up to.
@@ -31,10 +32,9 @@ type amounts struct {
 
 // rise takes one expert one level up its hull.
 type rise struct {
-	expert int // index into the layer's experts
-	to     int
+	expert int32 // index into the layer's experts
+	to     int32
 	slope  float64 // cost saved per byte of RAM and disk
-	sum    amounts // of this and all rises before it, on top of the base
 }
 
 // layerOptions builds the options of layer n at a price of compute.
@@ -72,6 +72,7 @@ func (o *layerOption) streams() bool { return o.bank.bytes > 0 && o.bank.tier ==
 // climbable adds base and rises to an option.
 func (s *search) climbable(n int, o layerOption, compute float64, kl func(e, level int) float64) layerOption {
 	l := &s.p.layers[n]
+	o.rises = make([]rise, 0, 4*len(l.experts))
 	for j, e := range l.experts {
 		it := &s.p.items[e]
 		start := &it.levels[o.starts[j]]
@@ -85,23 +86,26 @@ func (s *search) climbable(n int, o layerOption, compute float64, kl func(e, lev
 			return kl(e, level) + compute*it.share*it.levels[level].computeNs
 		})
 	}
-	slices.SortStableFunc(o.rises, func(a, b rise) int { return cmp.Compare(b.slope, a.slope) })
+	slices.SortFunc(o.rises, func(a, b rise) int {
+		return cmp.Or(cmp.Compare(b.slope, a.slope), cmp.Compare(a.expert, b.expert), cmp.Compare(a.to, b.to))
+	})
 	at := slices.Clone(o.starts)
+	o.sums = make([]amounts, 1, len(o.rises)+1)
 	var sum amounts
 	for i := range o.rises {
 		r := &o.rises[i]
 		e := l.experts[r.expert]
 		it := &s.p.items[e]
 		from, to := &it.levels[at[r.expert]], &it.levels[r.to]
-		sum.kl += kl(e, r.to) - kl(e, at[r.expert])
+		sum.kl += kl(e, int(r.to)) - kl(e, at[r.expert])
 		sum.disk += to.bytes - from.bytes
 		sum.computeNs += it.share * (to.computeNs - from.computeNs)
 		sum.weights += to.bytes - from.bytes
 		if o.streams() && at[r.expert] == o.starts[r.expert] {
 			sum.residents++
 		}
-		at[r.expert] = r.to
-		r.sum = sum
+		at[r.expert] = int(r.to)
+		o.sums = append(o.sums, sum)
 	}
 	return o
 }
@@ -126,7 +130,7 @@ func (it *item) hull(rises []rise, expert, start int, cost func(level int) float
 		if best < 0 {
 			return rises
 		}
-		rises = append(rises, rise{expert: expert, to: best, slope: slope})
+		rises = append(rises, rise{expert: int32(expert), to: int32(best), slope: slope})
 		at = best
 	}
 }
@@ -197,14 +201,12 @@ func (s *search) decide(n int, o *layerOption, pr *prices) chosen {
 	perByte := pr.ram + pr.disk
 	c := chosen{option: o, slots: o.bank.slots, amounts: o.base}
 	c.rises = sort.Search(len(o.rises), func(i int) bool { return o.rises[i].slope <= perByte })
-	if c.rises > 0 {
-		sum := &o.rises[c.rises-1].sum
-		c.kl += sum.kl
-		c.weights += sum.weights
-		c.disk += sum.disk
-		c.computeNs += sum.computeNs
-		c.residents = sum.residents
-	}
+	sum := &o.sums[c.rises]
+	c.kl += sum.kl
+	c.weights += sum.weights
+	c.disk += sum.disk
+	c.computeNs += sum.computeNs
+	c.residents = sum.residents
 	c.ringNs = o.fixed.ringNs
 	if o.streams() {
 		s.capacity(l, o, pr, &c)
@@ -242,7 +244,7 @@ func (s *search) apply(n int, c *chosen, out *solution) {
 	}
 	for _, r := range c.option.rises[:c.rises] {
 		e := l.experts[r.expert]
-		out.picks[e] = s.p.items[e].whole(r.to)
+		out.picks[e] = s.p.items[e].whole(int(r.to))
 	}
 	out.banks[n] = bank{}
 	if c.slots > 0 {

@@ -188,39 +188,57 @@ func (s *solver) leastKL(static *search) (*result, error) {
 	if best != nil && !lim.holdTime(&best.use) {
 		best = static.solve(lim)
 	}
-	streamed, err := s.streaming(lim, mix == nil)
-	if best == nil && streamed == nil {
-		return nil, err
+	if mix == nil {
+		lim.ram = p.free - s.poolReserve()
 	}
-	if best == nil || streamed != nil && streamed.use.kl < best.use.kl {
-		best = streamed
+	best, cause := s.stream(lim, best)
+	if best == nil && mix == nil && lim.ram < p.free {
+		lim.ram = p.free
+		best, cause = s.stream(lim, nil)
+	}
+	if best == nil {
+		return nil, cause
 	}
 	return best, s.checkQuality(best)
 }
 
-// streaming solves every mode that streams. needed says that nothing fits
-// without; the pool is then no reason to refuse either.
-func (s *solver) streaming(lim limits, needed bool) (*result, error) {
-	var best *result
+// stream looks for a plan that streams and is better than best, which may be
+// nil. Without a result, the error tells whether memory or time lacks.
+func (s *solver) stream(lim limits, best *result) (*result, error) {
 	cause := errMemory
+	var rivals []rival
 	for _, m := range s.problem.modes() {
 		search := newSearch(s.problem, m)
-		l := lim
-		r := search.solve(l)
-		if r == nil && needed && l.ram < s.problem.free {
-			l.ram = s.problem.free
-			r = search.solve(l)
+		if best != nil {
+			// At the prices of the best plan so far, can this mode do better?
+			r := search.withinRAM(lim, best.prices)
+			if r == nil {
+				continue
+			}
+			if r.bound >= best.use.kl {
+				rivals = append(rivals, rival{r.bound, r.prices})
+				continue
+			}
 		}
+		r := search.solve(lim)
 		if r == nil {
-			l.timeNs = 0
-			if lim.timeNs > 0 && search.solve(l) != nil {
+			loose := lim
+			loose.timeNs = 0
+			if lim.timeNs > 0 && search.withinDisk(loose) != nil {
 				cause = errTime
 			}
 			continue
 		}
 		if best == nil || r.use.kl < best.use.kl {
-			best = r
+			best, r = r, best
+		}
+		if r != nil {
+			rivals = append(rivals, rival{r.bound, r.prices})
 		}
 	}
-	return best, cause
+	if best == nil {
+		return nil, cause
+	}
+	best.rivals = rivals
+	return best, nil
 }

@@ -22,14 +22,36 @@ type result struct {
 	use    usage
 	bound  float64 // no plan of the same mode within the same limits has less KL
 	prices prices  // at which the bound was found
+	rivals []rival // bounds of other modes, none of which was solved to better
+
+	search *search // that found it, and its limits, to fill with what is left over
+	lim    limits
+}
+
+// rival is the bound of one mode.
+type rival struct {
+	bound  float64
+	prices prices
+}
+
+// lowerBound is the bound of all modes together if there are ram bytes
+// instead of what the limits said: bounds fall by the price of RAM.
+func (r *result) lowerBound(ram int64) rival {
+	least := rival{math.Inf(1), prices{}}
+	for _, v := range append([]rival{{r.bound, r.prices}}, r.rivals...) {
+		if v.bound -= v.prices.ram * float64(ram-r.lim.ram); v.bound < least.bound {
+			least = v
+		}
+	}
+	return least
 }
 
 // Steps of the bisections, and the range of prices in nats per byte and per
 // ns: KLs are 1e-12 to 10 nats, records 4 KiB to 10 GiB. Bisecting the
 // logarithm of the price, n steps leave an error of a factor of e^(67/2^n).
 const (
-	ramSteps  = 40
-	timeSteps = 24
+	ramSteps  = 26
+	timeSteps = 16
 	minPrice  = 1e-26
 	maxPrice  = 1e3
 )
@@ -57,6 +79,7 @@ func (s *search) solve(lim limits) *result {
 	}
 	s.fill(best.sol, lim)
 	best.use = s.p.use(best.sol)
+	best.search, best.lim = s, lim
 	return best
 }
 
@@ -97,7 +120,11 @@ func (s *search) withinTime(lim limits, disk float64) *result {
 	}
 	bound, at := best.bound, best.prices
 	best = nil
-	for _, mix := range []float64{0, 1, 0.5} {
+	mixes := []float64{0, 1}
+	if s.mode.ringMax == 0 {
+		mixes = []float64{1} // nothing is read ahead
+	}
+	for _, mix := range mixes {
 		if mix > 0 && best != nil && best.use.computeNs <= best.use.ringNs {
 			break // compute is not what lacks
 		}
