@@ -1,0 +1,258 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"substrate/internal/mem"
+	"substrate/pkg/doc"
+	"substrate/pkg/trace"
+)
+
+// Result is how a generation ended and what it cost.
+type Result struct {
+	Reason          string // as in doc.RunEnd
+	Tokens          int64  // generated
+	PromptTokens    int
+	PrefillNs       int64
+	DecodeNs        int64 // of the tokens after the first
+	ReadBytes       int64 // of records, since Open
+	DecodeReadBytes int64 // of it, after the first token
+	NeededBytes     int64 // record bytes that the kernels of one decoded token read
+	BitsServed      float64
+	PeakBytes       int64
+	AnonymousBytes  int64 // the largest sample
+	CapBytes        int64
+	Digest          string
+}
+
+// Within reports whether the measured peak kept the cap.
+func (r *Result) Within() bool { return r.PeakBytes <= r.CapBytes }
+
+// TokensPerSec is the speed of decoding.
+func (r *Result) TokensPerSec() float64 {
+	if r.DecodeNs == 0 {
+		return 0
+	}
+	return float64(r.Tokens-1) * 1e9 / float64(r.DecodeNs)
+}
+
+// Reasons of an end.
+const (
+	StopToken   = "stop_token"
+	MaxTokens   = "max_tokens"
+	ContextFull = "context_full"
+	Interrupted = "interrupted"
+	Failed      = "error"
+)
+
+// Generate continues a prompt until a stop token, by at most most tokens (0:
+// as the context has room for), and calls emit for every token but the stop
+// token. An error of emit ends it.
+//
+// The run starts from a clean state: what it generated before leaves no
+// trace in the result. The result is a function of store, plan, prompt, seed
+// and the backend's path, and is complete up to an error.
+func (r *Run) Generate(ctx context.Context, prompt []int32, most int, emit func(id int32) error) (Result, error) {
+	if len(prompt) == 0 {
+		return Result{}, fmt.Errorf("the prompt has no tokens")
+	}
+	if len(prompt) > r.opt.Context {
+		return Result{}, fmt.Errorf("the prompt of %d tokens does not fit the context of %d", len(prompt), r.opt.Context)
+	}
+	if most < 1 {
+		most = r.opt.Context
+	}
+	g := &generation{Run: r, prompt: prompt, most: most, digest: newDigest()}
+	reason, err := g.run(ctx, emit)
+	switch {
+	case err == nil:
+	case errors.Is(err, context.Canceled):
+		reason = Interrupted
+	default:
+		reason = Failed
+	}
+	r.ring.restart(0)
+	r.dropBanks()
+	err = errors.Join(err, r.sample())
+	return g.result(reason), err
+}
+
+// generation is one call of Generate.
+type generation struct {
+	*Run
+	prompt []int32
+	most   int
+	digest *digest
+	next   [1]int32
+}
+
+func (g *generation) run(ctx context.Context, emit func(int32) error) (reason string, err error) {
+	g.begin()
+	id, err := g.prefill(ctx)
+	if err != nil {
+		return "", err
+	}
+	for {
+		if g.stops(id) {
+			return StopToken, nil
+		}
+		if err := emit(id); err != nil {
+			return "", err
+		}
+		switch pos := len(g.prompt) + int(g.tokens) - 1; {
+		case g.tokens >= int64(g.most):
+			return MaxTokens, nil
+		case pos >= g.opt.Context:
+			return ContextFull, nil
+		}
+		if id, err = g.decode(ctx, id); err != nil {
+			return "", err
+		}
+	}
+}
+
+// begin resets what one prompt must not leave to the next.
+func (g *generation) begin() {
+	r := g.Run
+	steps := (len(g.prompt)+r.chunk-1)/r.chunk + min(g.most, r.opt.Context-len(g.prompt)+1) - 1
+	r.ring.restart(int64(steps) * int64(len(r.ring.entries)))
+	r.dropBanks()
+	r.resetTiers()
+	r.held, r.decoding = false, false
+	r.tokens, r.prefillNs, r.decodeNs = 0, 0, 0
+	r.servedBits, r.servedWeights, r.needed = 0, 0, 0
+	r.reads.token, r.reads.after = 0, 0
+	r.sampler = newSampler(r.opt.Temperature, uint64(r.opt.Seed))
+	for l := range r.experts {
+		for e := range r.experts[l] {
+			r.experts[l][e].used = 0
+		}
+	}
+}
+
+// prefill computes the prompt in chunks and picks the first token.
+func (g *generation) prefill(ctx context.Context) (id int32, err error) {
+	for at := 0; at < len(g.prompt); at += g.chunk {
+		chunk := g.prompt[at:min(at+g.chunk, len(g.prompt))]
+		last := at+len(chunk) == len(g.prompt)
+		start := g.reads.clock.Now()
+		if err := g.step(ctx, chunk, at, last); err != nil {
+			return 0, err
+		}
+		id = -1
+		if last {
+			if id, err = g.pick(); err != nil {
+				return 0, err
+			}
+		}
+		ns := int64(g.reads.clock.Now() - start)
+		g.prefillNs += ns
+		g.line("prefill", len(chunk), id, ns)
+	}
+	return id, g.sample()
+}
+
+// sampleEvery is how many tokens apart the process's memory is measured.
+const sampleEvery = 32
+
+// decode computes one token and picks the next.
+func (g *generation) decode(ctx context.Context, id int32) (int32, error) {
+	g.decoding = true
+	g.reads.token = g.tokens
+	start := g.reads.clock.Now()
+	if err := g.switchTiers(ctx); err != nil {
+		return 0, err
+	}
+	if err := g.scheduleSlots(ctx); err != nil {
+		return 0, err
+	}
+	g.next[0] = id
+	if err := g.step(ctx, g.next[:], len(g.prompt)+int(g.tokens)-1, true); err != nil {
+		return 0, err
+	}
+	id, err := g.pick()
+	if err != nil {
+		return 0, err
+	}
+	ns := int64(g.reads.clock.Now() - start)
+	g.decodeNs += ns
+	g.line("decode", 1, id, ns)
+	if g.tokens%sampleEvery == 0 {
+		return id, g.sample()
+	}
+	return id, nil
+}
+
+// pick reads the logits and samples.
+func (g *generation) pick() (int32, error) {
+	if err := g.graph.Logits(g.logits, 0); err != nil {
+		return 0, err
+	}
+	id := g.sampler.pick(g.logits)
+	g.digest.add(g.logits, id)
+	g.tokens++
+	return id, nil
+}
+
+func (g *generation) stops(id int32) bool {
+	for _, eos := range g.program.arch.EOS {
+		if int(id) == eos {
+			return true
+		}
+	}
+	return false
+}
+
+// line ends a step in the trace.
+func (g *generation) line(phase string, tokens int, id int32, ns int64) {
+	if !g.opt.Trace.Wants(trace.Token) {
+		return
+	}
+	g.tokenLine = doc.TokenLine{
+		TraceHead: g.reads.head(), Phase: phase, Tokens: tokens, ID: id, TimeNs: ns, WaitNs: g.reads.wait, ReadBytes: g.reads.step,
+	}
+	if id >= 0 {
+		g.tokenLine.LogitsHash = g.digest.logits()
+	}
+	g.opt.Trace.Token(&g.tokenLine)
+}
+
+func (g *generation) result(reason string) Result {
+	r := g.Run
+	res := Result{
+		Reason: reason, Tokens: r.tokens, PromptTokens: len(g.prompt), PrefillNs: r.prefillNs, DecodeNs: r.decodeNs,
+		ReadBytes: r.reads.total, DecodeReadBytes: r.reads.after, PeakBytes: r.peak.Peak, AnonymousBytes: r.peak.Anonymous,
+		CapBytes: r.opt.CapBytes, Digest: g.digest.run(),
+	}
+	if decoded := r.tokens - 1; decoded > 0 {
+		res.NeededBytes = r.needed / decoded
+		res.BitsServed = r.servedBits / r.servedWeights
+	}
+	return res
+}
+
+// start writes the first line of the trace.
+func (r *Run) start() {
+	enforced := "none"
+	if e := r.opt.Environment; e != nil && e.Cgroup.Limit != mem.NoLimit {
+		enforced = "cgroup"
+	}
+	m := r.source.Manifest()
+	r.opt.Trace.Start(&doc.RunStart{
+		TraceHead: r.reads.head(), Synthetic: m.Synthetic || r.plan.Synthetic, ModelID: m.ModelID, Manifest: r.manifest, Plan: r.plan.Name,
+		Mode: r.mode.String(), Backend: r.backend.Name(), Activations: r.opt.Activations, CPUPath: r.backend.Path(), Threads: r.opt.Threads,
+		Seed: r.opt.Seed, CapBytes: r.opt.CapBytes, CapSource: r.opt.CapSource, Enforced: enforced, DirectReads: r.reads.direct,
+		PromptTokens: r.opt.PromptTokens, Ledger: r.ledger, Predicted: r.plan.Predicted,
+	})
+}
+
+// End writes the last line of the trace. exit is the process's exit code.
+func (r *Run) End(res *Result, exit int) error {
+	return r.opt.Trace.End(&doc.RunEnd{
+		TraceHead: r.reads.head(), Exit: exit, Reason: res.Reason, Tokens: res.Tokens, DecodeNs: res.DecodeNs, PrefillNs: res.PrefillNs,
+		PeakBytes: res.PeakBytes, CapBytes: res.CapBytes, ReadBytes: res.ReadBytes, DecodeReadBytes: res.DecodeReadBytes,
+		NeededBytes: res.NeededBytes, BitsServed: res.BitsServed, Digest: res.Digest,
+	})
+}

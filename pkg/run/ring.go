@@ -1,0 +1,150 @@
+package run
+
+import (
+	"context"
+	"fmt"
+
+	"substrate/pkg/stream"
+)
+
+// ring is the buffer that the records of non-resident dense ops pass through,
+// in op order, again and again. Each op has a fixed place in it, so that its
+// kernel handles are made once. Reads run ahead as far as there is room, over
+// the ends of tokens too.
+//
+// Visits of places are numbered: visit v is of entry v mod n. Those in
+// [done, submitted) are live: being read, ready, or in use.
+type ring struct {
+	reads     *reads
+	memory    []byte
+	entries   []ringEntry
+	done      int64
+	submitted int64
+	limit     int64 // no visit at or after it will be wanted
+}
+
+// ringEntry is the place of one op.
+type ringEntry struct {
+	at, bytes int64
+	parts     []ringPart
+}
+
+type ringPart struct {
+	record int32
+	at     int64 // in the ring
+	read   request
+}
+
+// layRing gives every op that streams its place in a ring of size bytes: one
+// after another, from the start again where an op does not fit. It returns
+// the entry of every op, -1 for none.
+func (p *program) layRing(m Mode, res *residency) (entries []ringEntry, of []int) {
+	of = make([]int, len(p.ops))
+	for i := range of {
+		of[i] = -1
+	}
+	var at int64
+	for _, n := range p.steps {
+		level := p.own(m, n)
+		bytes := p.streamed(res, level)
+		if bytes == 0 {
+			continue
+		}
+		if owner := p.ops[n].owner; owner != n {
+			of[n] = of[owner]
+			continue
+		}
+		if at+bytes > res.ring {
+			at = 0
+		}
+		e := ringEntry{at: at, bytes: bytes}
+		for _, i := range level.records {
+			if !res.resident[i] {
+				e.parts = append(e.parts, ringPart{record: i, at: at, read: newRequest()})
+				at += p.records[i].bytes
+			}
+		}
+		of[n] = len(entries)
+		entries = append(entries, e)
+	}
+	return entries, of
+}
+
+// ahead submits the next visits as far as their places are free.
+func (r *ring) ahead() {
+	n := int64(len(r.entries))
+	for r.submitted < r.limit && r.submitted-r.done < n && r.free(&r.entries[r.submitted%n]) {
+		e := &r.entries[r.submitted%n]
+		for i := range e.parts {
+			p := &e.parts[i]
+			r.reads.submit(&p.read, p.record, r.memory[p.at:], stream.LookAhead, r.submitted)
+		}
+		r.submitted++
+	}
+}
+
+// free reports whether no live visit lies where e does.
+func (r *ring) free(e *ringEntry) bool {
+	for v := r.done; v < r.submitted; v++ {
+		live := &r.entries[v%int64(len(r.entries))]
+		if e.at < live.at+live.bytes && live.at < e.at+e.bytes {
+			return false
+		}
+	}
+	return true
+}
+
+// acquire waits until the records of an entry, the next to visit, are there.
+func (r *ring) acquire(ctx context.Context, entry int) error {
+	if got := int(r.done % int64(len(r.entries))); got != entry {
+		return fmt.Errorf("internal error: the ring is at entry %d, not at %d", got, entry)
+	}
+	r.limit = max(r.limit, r.done+1)
+	r.ahead()
+	e := &r.entries[entry]
+	for i := range e.parts {
+		if err := r.reads.await(ctx, &e.parts[i].read); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release ends the visit that acquire or skip began. No kernel may read its
+// place any more.
+func (r *ring) release() {
+	r.done++
+	r.ahead()
+}
+
+// skip takes the reads of the next visit back: its op does not run.
+func (r *ring) skip() {
+	if r.submitted > r.done {
+		e := &r.entries[r.done%int64(len(r.entries))]
+		for i := range e.parts {
+			r.reads.drop(&e.parts[i].read)
+		}
+	} else {
+		r.submitted = r.done + 1
+	}
+	r.release()
+}
+
+// restart takes all reads back and begins again at entry 0, with a number of
+// visits to come.
+func (r *ring) restart(visits int64) {
+	n := int64(len(r.entries))
+	if n == 0 {
+		return
+	}
+	for v := r.done; v < r.submitted; v++ {
+		e := &r.entries[v%n]
+		for i := range e.parts {
+			r.reads.drop(&e.parts[i].read)
+		}
+	}
+	r.done = (r.submitted + n - 1) / n * n
+	r.submitted = r.done
+	r.limit = r.done + visits
+	r.ahead()
+}

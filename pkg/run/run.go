@@ -1,0 +1,243 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"substrate/internal/mem"
+	"substrate/pkg/arch"
+	"substrate/pkg/backend"
+	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
+	"substrate/pkg/store"
+	"substrate/pkg/stream"
+	"substrate/pkg/trace"
+)
+
+// Options are the choices of one run. The zero value of a field means what
+// its comment says.
+type Options struct {
+	Mode Mode
+	// CapBytes is the hard cap on the memory of the process, CapSource where
+	// it comes from: "flag", "plan" or "auto". 0 is the plan's budget.
+	CapBytes  int64
+	CapSource string
+	// Context is the number of positions, prompt and answer; 0 is the plan's.
+	Context int
+	// KVType is the type of the KV cache; "" is the plan's.
+	KVType string
+	// Threads is what the backend was opened with; it goes into the ledger.
+	Threads      int
+	Activations  string // of the backend, for the trace
+	Workers      int    // reads under way at once; 0 is 4
+	PromptTokens int    // for the trace
+	Seed         int64
+	Temperature  float64
+	// Tokenizer and ProcessBase replace the estimates of the ledger, in bytes;
+	// 0 keeps them.
+	Tokenizer   int64
+	ProcessBase int64
+	// Environment, if not nil, must allow the cap.
+	Environment *mem.Environment
+	// Verifier, if not nil, drives escalations in mode scheduled.
+	Verifier Verifier
+	Trace    *trace.Writer
+	Clock    stream.Clock // nil: one that starts now
+
+	wrapFile func(stream.File) stream.File // tests inject faults
+}
+
+// Run is a loaded model, ready to generate. It is used by one goroutine.
+type Run struct {
+	program  *program
+	plan     *store.Plan
+	mode     Mode
+	opt      Options
+	ledger   []doc.LedgerLine
+	counted  *mem.Arena
+	backend  backend.Backend
+	graph    *arch.Graph
+	reads    reads
+	meter    *mem.Meter
+	sampler  *sampler
+	chunk    int
+	manifest string
+	source   *store.Store
+
+	weights           []backend.Slab // resident records
+	places            []place        // by record
+	ringSlab, slots   backend.Slab   // nil if there are none
+	pool              *pool
+	own               []*arch.Weights // by op outside the experts
+	ring              ring
+	entry             []int // by op: its entry in the ring, -1 for none
+	held              bool  // the tied embedding's visit, begun by the head
+	experts           [][]expert
+	banks             []bank
+	active            []activeTier // by op: an escalated tier's weights
+	controller        *TierController
+	bundle            []int // by op: its index in op_bundles
+	missing           []int32
+	logits            []float32
+	stepCount         int64
+	servedBits        float64 // of decode: sum of gate mass * bits
+	servedWeights     float64 // of decode: sum of gate mass * weights
+	needed            int64   // of decode: bytes of records that kernels read
+	peak              mem.Usage
+	opLine            doc.OpLine
+	slotLine          doc.SlotLine
+	tokenLine         doc.TokenLine
+	memoryLine        doc.MemoryLine
+	prefillNs, tokens int64
+	decodeNs          int64
+	decoding          bool
+}
+
+// activeTier is an escalated tier of an op.
+type activeTier struct {
+	tier    int
+	weights *arch.Weights // nil: the op is at its own tier
+}
+
+// Open admits a plan under its cap, allocates everything the run will need and
+// loads the resident records. b must be fresh; the run closes it.
+//
+// If the run does not fit, the error is a *RefusedError and nothing of size
+// was allocated.
+func Open(ctx context.Context, s *store.Store, planName string, b backend.Backend, o Options) (r *Run, err error) {
+	defer func() {
+		if err != nil && r == nil {
+			b.Close()
+		}
+	}()
+	plan, err := s.Plan(planName)
+	if err != nil {
+		return nil, err
+	}
+	p, err := bind(s, plan)
+	if err != nil {
+		return nil, fmt.Errorf("plan %q: %w", plan.Name, err)
+	}
+	if err := o.complete(plan.Plan, p.arch); err != nil {
+		return nil, err
+	}
+	fixed, err := o.fixed(&s.Manifest().Profile, plan.Plan)
+	if err != nil {
+		return nil, err
+	}
+	meter, err := mem.NewMeter()
+	if err != nil {
+		return nil, err
+	}
+	now, err := meter.Read()
+	if err != nil {
+		return nil, err
+	}
+	res, lines, err := admit(p, plan.Plan, fixed, &o, now.Resident)
+	if err != nil {
+		return nil, err
+	}
+	r = &Run{
+		program: p, plan: plan, mode: o.Mode, opt: o, ledger: lines, counted: mem.NewArena(), backend: b, meter: meter,
+		sampler: newSampler(o.Temperature, uint64(o.Seed)), chunk: plan.PrefillChunk, manifest: s.SHA256(), source: s,
+		reads: reads{records: p.records, clock: o.Clock, trace: o.Trace, wrap: o.wrapFile, token: -1},
+	}
+	if err := r.allocate(res); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	r.start()
+	if err := r.load(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, r.sample()
+}
+
+// complete fills the zero values in.
+func (o *Options) complete(plan *doc.Plan, a *doc.Architecture) error {
+	if o.CapBytes == 0 {
+		o.CapBytes, o.CapSource = plan.Budget.MaxRAMBytes, "plan"
+	}
+	if o.Context == 0 {
+		o.Context = plan.Budget.ContextTokens
+	}
+	if o.KVType == "" {
+		o.KVType = plan.KVCacheType
+	}
+	if o.Clock == nil {
+		o.Clock = stream.StartClock()
+	}
+	if o.Temperature < 0 {
+		return fmt.Errorf("temperature %v: want 0 or more", o.Temperature)
+	}
+	o.Context = min(o.Context, a.ContextTokens)
+	return nil
+}
+
+// fixed is the part of the ledger that the plan does not decide.
+func (o *Options) fixed(profile *doc.Profile, plan *doc.Plan) (footprint.Fixed, error) {
+	f, err := footprint.Run{
+		Profile: profile, KVCacheType: o.KVType, Context: o.Context, PrefillChunk: plan.PrefillChunk, ProcessBase: o.ProcessBase,
+	}.Fixed()
+	if err != nil {
+		return f, err
+	}
+	if o.Tokenizer > 0 {
+		f.Tokenizer = o.Tokenizer
+	}
+	return f, nil
+}
+
+// Ledger is the memory of the run by purpose.
+func (r *Run) Ledger() []doc.LedgerLine { return r.ledger }
+
+// CapBytes is the cap that the run keeps.
+func (r *Run) CapBytes() int64 { return r.opt.CapBytes }
+
+// Context is the number of positions that the KV cache holds.
+func (r *Run) Context() int { return r.opt.Context }
+
+// Close frees everything.
+func (r *Run) Close() error {
+	r.reads.close()
+	err := r.backend.Close()
+	for _, s := range r.slabs() {
+		s.Free()
+	}
+	if r.meter != nil {
+		err = errors.Join(err, r.meter.Close())
+	}
+	return errors.Join(err, r.counted.Close())
+}
+
+func (r *Run) slabs() []backend.Slab {
+	slabs := append([]backend.Slab(nil), r.weights...)
+	if r.ringSlab != nil {
+		slabs = append(slabs, r.ringSlab)
+	}
+	if r.slots != nil {
+		slabs = append(slabs, r.slots)
+	}
+	if r.pool != nil {
+		slabs = append(slabs, r.pool.slab)
+	}
+	return slabs
+}
+
+// sample measures the process and keeps the highest values.
+func (r *Run) sample() error {
+	u, err := r.meter.Read()
+	if err != nil {
+		return err
+	}
+	r.peak.Peak = max(r.peak.Peak, u.Peak, u.Resident)
+	r.peak.Anonymous = max(r.peak.Anonymous, u.Anonymous)
+	r.peak.Resident = u.Resident
+	if r.opt.Trace.Wants(trace.Token) {
+		r.memoryLine = doc.MemoryLine{
+			TraceHead: r.reads.head(), ResidentBytes: u.Resident, AnonymousBytes: u.Anonymous, PeakBytes: r.peak.Peak, HeapBytes: u.Heap,
+		}
+		r.opt.Trace.Memory(&r.memoryLine)
+	}
+	return nil
+}
