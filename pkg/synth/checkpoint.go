@@ -13,6 +13,7 @@ import (
 
 	"substrate/internal/jsonio"
 	"substrate/pkg/doc"
+	"substrate/pkg/plane"
 )
 
 // defaultShardBytes is where a checkpoint is split into several files.
@@ -53,7 +54,7 @@ func CheckpointBytes(s Shape) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.Parameters * valueBytes(p), nil
+	return p.Parameters * int64(weightFormat(p).Bits) / 8, nil
 }
 
 // checkpointProfile is [Profile] for shapes that a family of checkpoints has.
@@ -73,12 +74,15 @@ func checkpointProfile(s Shape) (*doc.Profile, error) {
 	return Profile(s)
 }
 
-// valueBytes is the size of one weight.
-func valueBytes(p *doc.Profile) int64 {
-	if p.Ops[0].Tensors[0].DType == "f32" {
-		return 4
+// weightFormat is how the checkpoint stores a weight.
+func weightFormat(p *doc.Profile) plane.Format {
+	switch p.Ops[0].Tensors[0].DType {
+	case "f32":
+		return plane.Format{Bits: 32}
+	case "f16":
+		return plane.Format{Bits: 16, Scale: plane.F16}
 	}
-	return 2
+	return plane.Format{Bits: 16, Scale: plane.BF16}
 }
 
 // place is a tensor of the checkpoint and the op that it belongs to.
@@ -133,7 +137,7 @@ func layoutShards(p *doc.Profile, limit int64) []shard {
 		op := &p.Ops[i]
 		for j := range op.Tensors {
 			t := &op.Tensors[j]
-			n := int64(t.Rows) * int64(t.Cols) * valueBytes(p)
+			n := weightFormat(p).DataBytes(t.Rows, t.Cols)
 			last := &shards[len(shards)-1]
 			if last.bytes > 0 && last.bytes+n > limit {
 				shards = append(shards, shard{})
@@ -231,17 +235,29 @@ func writeShard(ctx context.Context, dir string, s *shard, g *generator) (err er
 	return w.Flush()
 }
 
+// codesWorth is the number of values from which on it pays to encode all
+// values of a distribution first.
+const codesWorth = 1 << 18
+
 // write makes up a tensor and writes it, a row at a time.
 func (g *generator) write(ctx context.Context, w io.Writer, at place) error {
 	t := at.tensor
-	fill := g.filler(at.op, t)
+	recipe := g.recipe(at.op, t)
+	coded := recipe.fill == nil && g.format.Bits == 16 && t.Rows*t.Cols >= codesWorth
+	if coded {
+		g.codes.encode(recipe.from, recipe.deviation, g.format.Scale)
+	}
 	row, raw := make([]float32, t.Cols), make([]byte, at.bytes/int64(t.Rows))
 	for r := range t.Rows {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		fill(r, row)
-		g.encode(raw, row)
+		if coded {
+			g.codes.fill(recipe.rng, raw)
+		} else {
+			recipe.row(r, row)
+			g.encode(raw, row)
+		}
 		if _, err := w.Write(raw); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"substrate/pkg/doc"
 	"substrate/pkg/model"
+	"substrate/pkg/plane"
 	"substrate/pkg/tokenizer"
 )
 
@@ -262,20 +264,41 @@ func TestCheckpointBytes(t *testing.T) {
 	}
 }
 
-func BenchmarkFill(b *testing.B) {
-	q, g := newQuantiles(tails), newGenerator(mustProfile(b), Weights{})
-	rng, row, raw := g.random("x"), make([]float32, 4096), make([]byte, 2*4096)
-	b.SetBytes(int64(len(raw)))
-	for b.Loop() {
-		q.fill(rng, row, 0.02)
-		g.encode(raw, row)
+// TestCodes compares the fast way of drawing encoded values with the plain one.
+func TestCodes(t *testing.T) {
+	q, c := newQuantiles(tails), new(codes)
+	for _, f := range []plane.Float{plane.BF16, plane.F16} {
+		for _, n := range []int{0, 1, 3, 4, 5, 64, 1001} {
+			c.encode(q, 0.02, f)
+			got, want, row := make([]byte, 2*n), make([]byte, 2*n), make([]float32, n)
+			fast, slow := rand.NewPCG(1, uint64(n)), rand.NewPCG(1, uint64(n))
+			for range 2 { // rows go on where the one before ended
+				c.fill(fast, got)
+				q.fill(slow, row, 0.02)
+				f.Encode(want, row)
+				if !bytes.Equal(got, want) {
+					t.Errorf("%s, %d values: %x, want %x", f, n, got, want)
+				}
+			}
+		}
 	}
 }
 
-func mustProfile(b *testing.B) *doc.Profile {
-	p, err := Profile(shapes()["moe"])
-	if err != nil {
-		b.Fatal(err)
-	}
-	return p
+func BenchmarkFill(b *testing.B) {
+	q, c, rng := newQuantiles(tails), new(codes), rand.NewPCG(1, 2)
+	c.encode(q, 0.02, plane.BF16)
+	row, raw := make([]float32, 4096), make([]byte, 2*4096)
+	b.Run("codes", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		for b.Loop() {
+			c.fill(rng, raw)
+		}
+	})
+	b.Run("floats", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		for b.Loop() {
+			q.fill(rng, row, 0.02)
+			plane.BF16.Encode(raw, row)
+		}
+	})
 }

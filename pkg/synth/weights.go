@@ -58,7 +58,8 @@ const (
 type generator struct {
 	profile *doc.Profile
 	weights Weights
-	encode  func(dst []byte, src []float32)
+	format  plane.Format // of every weight: dense
+	codes   codes        // of the tensor that is being made
 	normal  *quantiles
 	heavy   *quantiles
 	shared  []float32 // the direction that all embeddings share, of signs
@@ -69,14 +70,7 @@ type generator struct {
 func newGenerator(p *doc.Profile, w Weights) *generator {
 	a := &p.Architecture
 	g := &generator{profile: p, weights: w, normal: newQuantiles(0), heavy: newQuantiles(tails), scale: 1}
-	switch p.Ops[0].Tensors[0].DType {
-	case "f32":
-		g.encode = plane.EncodeFloat32
-	case "f16":
-		g.encode = plane.F16.Encode
-	default:
-		g.encode = plane.BF16.Encode
-	}
+	g.format = weightFormat(p)
 	g.shared = randomSigns(g.random("shared direction"), a.HiddenSize)
 	g.signs = slices.Repeat([]float32{1}, a.HiddenSize)
 	if a.TiedEmbedding {
@@ -96,6 +90,15 @@ func randomSigns(rng *rand.PCG, n int) []float32 {
 	return signs
 }
 
+// encode writes values as the checkpoint has them.
+func (g *generator) encode(dst []byte, src []float32) {
+	if g.format.Bits == 32 {
+		plane.EncodeFloat32(dst, src)
+		return
+	}
+	g.format.Scale.Encode(dst, src)
+}
+
 // random is the source of randomness of one tensor: it depends on nothing but
 // the seed and the name.
 func (g *generator) random(name string) *rand.PCG {
@@ -104,46 +107,62 @@ func (g *generator) random(name string) *rand.PCG {
 	return rand.NewPCG(g.weights.Seed, h.Sum64())
 }
 
-// filler returns what fills the rows of a tensor, which must be asked for in
-// their order.
-func (g *generator) filler(op *doc.Op, t *doc.Tensor) func(row int, dst []float32) {
-	rng := g.random(t.Source.Name)
-	perInput := 1 / math.Sqrt(float64(t.Cols))
-	switch {
-	case op.Kind == doc.KindEmbedding:
-		return g.embedding(rng)
-	case op.Kind == doc.KindLMHead:
-		return g.head(rng)
-	case op.Kind == doc.KindNorm:
-		return g.finalNorm(rng)
-	case op.Kind == doc.KindMoERouter && t.Role == doc.RoleWeight:
-		return g.router(rng, op)
-	}
-	switch t.Role {
-	case doc.RoleNorm, doc.RoleKNorm:
-		return g.norm(rng, 1)
-	case doc.RoleQNorm:
-		return g.norm(rng, g.weights.Peak)
-	case doc.RoleQBias, doc.RoleKBias, doc.RoleVBias:
-		return g.plain(rng, g.normal, biasSpread)
-	case doc.RoleOBias:
-		return g.plain(rng, g.normal, biasSpread*branch*g.scale)
-	case doc.RoleQ:
-		if !g.profile.Architecture.QKNorm {
-			return g.plain(rng, g.normal, g.weights.Peak*perInput)
-		}
-	case doc.RoleO:
-		return g.plain(rng, g.normal, branch*g.scale*perInput)
-	case doc.RoleDown:
-		return g.plain(rng, g.tensorTails(op), g.expertScale(op)*branch*g.scale/gluDeviation*perInput)
-	case doc.RoleGate, doc.RoleUp:
-		return g.plain(rng, g.tensorTails(op), perInput)
-	}
-	return g.plain(rng, g.normal, perInput)
+// recipe makes the rows of one tensor, which must be asked for in their order.
+type recipe struct {
+	rng  *rand.PCG
+	fill func(row int, dst []float32) // nil: values drawn from a distribution, one by one
+	from *quantiles
+	// deviation of the values of from.
+	deviation float64
 }
 
-func (g *generator) plain(rng *rand.PCG, q *quantiles, deviation float64) func(int, []float32) {
-	return func(_ int, dst []float32) { q.fill(rng, dst, deviation) }
+// row makes a row.
+func (r *recipe) row(row int, dst []float32) {
+	if r.fill != nil {
+		r.fill(row, dst)
+		return
+	}
+	r.from.fill(r.rng, dst, r.deviation)
+}
+
+// recipe says how a tensor is made.
+func (g *generator) recipe(op *doc.Op, t *doc.Tensor) recipe {
+	rng := g.random(t.Source.Name)
+	perInput := 1 / math.Sqrt(float64(t.Cols))
+	rule := func(fill func(int, []float32)) recipe { return recipe{rng: rng, fill: fill} }
+	switch {
+	case op.Kind == doc.KindEmbedding:
+		return rule(g.embedding(rng))
+	case op.Kind == doc.KindLMHead:
+		return rule(g.head(rng))
+	case op.Kind == doc.KindNorm:
+		return rule(g.finalNorm(rng))
+	case op.Kind == doc.KindMoERouter && t.Role == doc.RoleWeight:
+		return rule(g.router(rng, op))
+	case t.Role == doc.RoleNorm || t.Role == doc.RoleKNorm:
+		return rule(g.norm(rng, 1))
+	case t.Role == doc.RoleQNorm:
+		return rule(g.norm(rng, g.weights.Peak))
+	}
+	plain := recipe{rng: rng, from: g.normal, deviation: perInput}
+	if op.Kind == doc.KindMoEExpert {
+		plain.from = g.heavy
+	}
+	switch t.Role {
+	case doc.RoleQBias, doc.RoleKBias, doc.RoleVBias:
+		plain.deviation = biasSpread
+	case doc.RoleOBias:
+		plain.deviation = biasSpread * branch * g.scale
+	case doc.RoleQ:
+		if !g.profile.Architecture.QKNorm {
+			plain.deviation *= g.weights.Peak
+		}
+	case doc.RoleO:
+		plain.deviation *= branch * g.scale
+	case doc.RoleDown:
+		plain.deviation *= g.expertScale(op) * branch * g.scale / gluDeviation
+	}
+	return plain
 }
 
 // norm makes the weights of a norm, all positive, around scale.
@@ -219,13 +238,6 @@ func (g *generator) addShared(dst []float32, part float64) {
 	}
 }
 
-func (g *generator) tensorTails(op *doc.Op) *quantiles {
-	if op.Kind == doc.KindMoEExpert {
-		return g.heavy
-	}
-	return g.normal
-}
-
 // expertScale differs from expert to expert.
 func (g *generator) expertScale(op *doc.Op) float64 {
 	if op.Kind != doc.KindMoEExpert {
@@ -234,42 +246,4 @@ func (g *generator) expertScale(op *doc.Op) float64 {
 	var x [1]float32
 	g.normal.fill(g.random(op.ID+" scale"), x[:], expertSpread)
 	return math.Exp(float64(x[0]))
-}
-
-// quantiles is a distribution of mean 0 and deviation 1, as 2^16 equally
-// likely values: 16 random bits and a look-up take a fraction of the time of
-// computing one.
-type quantiles [1 << 16]float32
-
-// newQuantiles makes a normal distribution, or with h > 0 one of heavier tails:
-// Tukey's x*exp(h*x*x/2).
-func newQuantiles(h float64) *quantiles {
-	q, sum := new(quantiles), 0.0
-	for i := range q {
-		x := math.Sqrt2 * math.Erfinv(2*(float64(i)+0.5)/float64(len(q))-1)
-		x *= math.Exp(h * x * x / 2)
-		q[i] = float32(x)
-		sum += x * x
-	}
-	deviation := float32(math.Sqrt(sum / float64(len(q))))
-	for i := range q {
-		q[i] /= deviation
-	}
-	return q
-}
-
-// fill draws the values of dst.
-func (q *quantiles) fill(rng *rand.PCG, dst []float32, deviation float64) {
-	scale := float32(deviation)
-	for len(dst) >= 4 {
-		u := rng.Uint64()
-		dst[0] = scale * q[uint16(u)]
-		dst[1] = scale * q[uint16(u>>16)]
-		dst[2] = scale * q[uint16(u>>32)]
-		dst[3] = scale * q[uint16(u>>48)]
-		dst = dst[4:]
-	}
-	for i := range dst {
-		dst[i] = scale * q[uint16(rng.Uint64())]
-	}
 }
