@@ -18,15 +18,19 @@ type file struct {
 }
 
 func openFile(path string) (*file, error) {
+	// Looked at first: to open a pipe would wait for its writer.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &Error{File: path, Offset: -1, Reason: "not a regular file"}
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &Error{File: path, Offset: -1, Reason: "not a regular file"}
-	}
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"substrate/internal/jsonio"
@@ -189,6 +190,14 @@ func TestFolderRefused(t *testing.T) {
 				t.Errorf("got %v\nwant %s", err, test.want)
 			}
 		})
+	}
+	dir := copyModel(t, "llama-gqa")
+	os.Remove(filepath.Join(dir, weightsFile))
+	if err := syscall.Mkfifo(filepath.Join(dir, weightsFile), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a pipe instead of weights: %v", err)
 	}
 	for _, file := range []string{configFile, weightsFile} {
 		if _, err := Open(filepath.Join(testConfigs, "llama-gqa", file)); err == nil || !strings.Contains(err.Error(), "give the folder") {

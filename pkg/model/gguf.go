@@ -168,7 +168,7 @@ func (r *ggufReader) text(what string, limit int64) string {
 func readGGUF(f *file) (*ggufHeader, error) {
 	r := newGGUFReader(f, 0)
 	if f.size < 24 || string(r.next(4)) != "GGUF" {
-		return nil, &Error{File: f.name, Offset: 0, Reason: "not a GGUF file"}
+		return nil, &Error{File: f.name, Offset: 0, Reason: "not a GGUF file, and not a Hugging Face folder"}
 	}
 	switch version := r.uint32(); version {
 	case 2, 3:
