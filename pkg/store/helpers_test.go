@@ -27,14 +27,16 @@ func openModel(t testing.TB, path string) *model.Model {
 
 // Encodings of the tests' plans.
 var (
-	q2 = coded(2, false)
-	q4 = coded(4, false)
-	r3 = coded(3, true)
+	q2 = coded(2, "lsq", false)
+	q4 = coded(4, "lsq", false)
+	r3 = coded(3, "lsq", true)
+	m2 = coded(2, "minmax", false)
+	m3 = coded(3, "minmax", true)
 	bf = doc.Encoding{ID: "bf16", Bits: 16, Scale: "bf16", Fit: "none"}
 )
 
-func coded(bits int, residual bool) doc.Encoding {
-	e := doc.Encoding{Bits: bits, Group: 32, Scale: "bf16", Fit: "lsq", FitVersion: 1, Residual: residual}
+func coded(bits int, fit string, residual bool) doc.Encoding {
+	e := doc.Encoding{Bits: bits, Group: 32, Scale: "bf16", Fit: fit, FitVersion: 1, Residual: residual}
 	e.ID = doc.EncodingID(&e)
 	return e
 }
@@ -125,6 +127,14 @@ func mixed(op *doc.Op) ladder {
 		return ladder{{q4}}
 	}
 	return ladder{{bf}}
+}
+
+// quick has residuals too, but takes little time to fit.
+func quick(op *doc.Op) ladder {
+	if op.Kind == doc.KindMLPDense {
+		return ladder{{m2}, {m2, m3}}
+	}
+	return ladder{{m2}}
 }
 
 // uniform gives every op one record.

@@ -1,0 +1,58 @@
+package store_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"substrate/pkg/doc"
+	"substrate/pkg/store"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/golden.txt")
+
+// The bytes of records are a contract: calibration measured them, other
+// machines make them. A difference here needs a new version of a fit or of the
+// format.
+func TestGolden(t *testing.T) {
+	var b strings.Builder
+	for _, path := range []string{denseModel, moeModel} {
+		m := openModel(t, path)
+		for _, c := range []struct {
+			name   string
+			ladder func(*doc.Op) ladder
+		}{{"lsq", mixed}, {"minmax", quick}, {"lsq, 4 bits", uniform(q4)}} {
+			dir := filepath.Join(t.TempDir(), "m.sb")
+			write(t, newBuild(t, spec(t, m, makePlan(t, m.Profile(), c.ladder, nil))), dir, options(m))
+			s, err := store.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range s.Manifest().Records {
+				fmt.Fprintf(&b, "%s, %s: %s %s %08x %s\n", filepath.Base(path), c.name, r.ID, r.Encoding, r.CRC32C, r.Identity[:16])
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile("testdata/golden.txt", []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/golden.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(b.String(), "\n")
+	for i, line := range strings.Split(string(want), "\n") {
+		if i >= len(got) || got[i] != line {
+			t.Fatalf("line %d:\n got %s\nwant %s", i+1, slices.Concat(got, make([]string, i+1))[i], line)
+		}
+	}
+	if len(got) > strings.Count(string(want), "\n")+1 {
+		t.Errorf("%d lines, want %d", len(got), strings.Count(string(want), "\n")+1)
+	}
+}
