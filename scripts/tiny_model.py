@@ -12,7 +12,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-PAD_ROWS = 256
+PAD_ROWS = 128
 LOSS_CHUNK_ROWS = 2048
 
 

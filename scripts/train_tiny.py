@@ -6,8 +6,8 @@
     train_tiny.py check  --out DIR                                    logits equal to those of transformers?
     train_tiny.py sample --work DIR [--prompt TEXT]                   some text, to look at
 
-Needs torch, tokenizers, safetensors and numpy; check also needs transformers. The batch of a step depends on the
-seed and the step alone, so a resumed run sees the batches that an uninterrupted one would have seen.
+Needs torch, tokenizers, safetensors and numpy; check also needs transformers. A checkpoint knows
+how far each stream of text was read, so a resumed run sees the batches that an uninterrupted one would have seen.
 """
 
 import argparse
@@ -30,12 +30,12 @@ import tiny_corpus
 import tiny_model
 
 SEED = 20261130
-ROWS = {"doc": 5, "source": 3}  # rows of each kind in a batch; a row is one context of tokens
+ROWS = {"doc": 3, "source": 1}  # rows of each kind in a batch; a row is one context of tokens
 PEAK_LR = 2e-3
 WARMUP_STEPS = 150
 WEIGHT_DECAY = 0.1
 BETAS = (0.9, 0.95)
-AVERAGE_DECAY = 0.995  # of the weights that are exported: about the last 200 steps
+AVERAGE_DECAY = 0.997  # of the weights that are exported: about the last 300 steps
 REPORT_STEPS = 20
 HELD_OUT_STEPS = 100
 HELD_OUT_ROWS = 12
@@ -49,8 +49,9 @@ class Batches:
         self.context = context
         self.streams = {kind: np.load(folder / f"train_{kind}.npy") for kind in ROWS}
 
-    def at(self, step):
-        rows = [self.row(kind, step * n + i) for kind, n in ROWS.items() for i in range(n)]
+    def after(self, seen):
+        """The next batch after seen[kind] rows of each kind."""
+        rows = [self.row(kind, seen[kind] + i) for kind, n in ROWS.items() for i in range(n)]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
     def row(self, kind, index):
@@ -78,7 +79,7 @@ def mean_loss(model, rows):
 
 
 class Run:
-    """Everything that a checkpoint holds: model, averaged weights, optimiser, step, and the loss curve."""
+    """Everything that a checkpoint holds: model, averaged weights, optimiser, what was read, and the loss curve."""
 
     def __init__(self, config):
         self.model = tiny_model.Model(config, SEED)
@@ -89,6 +90,7 @@ class Run:
             [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}],
             lr=PEAK_LR, betas=BETAS, fused=True)
         self.step = 0
+        self.rows = dict.fromkeys(ROWS, 0)  # read so far
         self.seconds = 0.0
         self.decay_begin = None
         self.curve = []
@@ -96,7 +98,7 @@ class Run:
     def save(self, path):
         state = {
             "model": self.model.state_dict(), "average": self.average, "optimizer": self.optimizer.state_dict(),
-            "step": self.step, "seconds": self.seconds, "decay_begin": self.decay_begin, "curve": self.curve,
+            "step": self.step, "rows": self.rows, "seconds": self.seconds, "decay_begin": self.decay_begin, "curve": self.curve,
             "rng": torch.get_rng_state(),
         }
         partial = path.with_suffix(".partial")
@@ -111,7 +113,7 @@ class Run:
         self.model.load_state_dict(state["model"])
         self.average = state["average"]
         self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.seconds = state["step"], state["seconds"]
+        self.step, self.rows, self.seconds = state["step"], state["rows"], state["seconds"]
         self.decay_begin, self.curve = state["decay_begin"], state["curve"]
         torch.set_rng_state(state["rng"])
 
@@ -132,10 +134,14 @@ class Run:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
+        self.rows = {kind: n + ROWS[kind] for kind, n in self.rows.items()}
         current = self.model.state_dict()
         weight = max(1 - AVERAGE_DECAY, 1 / self.step)
         torch._foreach_lerp_(list(self.average.values()), [current[k] for k in self.average], weight)
         return float(loss.detach()), float(unevenness.detach())
+
+    def tokens(self):
+        return sum(self.rows.values()) * self.model.config.context
 
     def averaged(self):
         model = tiny_model.Model(self.model.config, SEED)
@@ -176,12 +182,12 @@ def train(args):
             run.save(path)
             saved = now
         rate = run.learning_rate(args.decay_steps)
-        loss, unevenness = run.advance(batches.at(run.step), rate)
+        loss, unevenness = run.advance(batches.after(run.rows), rate)
         losses.append(loss)
         uneven.append(unevenness)
         if run.step % REPORT_STEPS:
             continue
-        line = (f"{time.strftime('%H:%M:%S')} step {run.step} tokens {run.step * tokens_per_step} "
+        line = (f"{time.strftime('%H:%M:%S')} step {run.step} tokens {run.tokens()} "
                 f"loss {np.mean(losses):.4f} uneven {np.mean(uneven):.3f} lr {rate:.2e}")
         if run.step % HELD_OUT_STEPS == 0:
             model = run.averaged()
@@ -233,7 +239,6 @@ def card(run, scores, corpus):
     c = run.model.config
     count = {(split, kind): len(np.load(corpus / f"{split}_{kind}.npy"))
              for split in ("train", "held_out") for kind in ROWS}
-    tokens = run.step * sum(ROWS.values()) * c.context
     parameters = sum(p.numel() for p in run.model.parameters())
     annealed = "after the learning rate fell to zero" if run.decay_begin is not None else (
         "on the learning rate's plateau, weights averaged; a later export will be better")
@@ -250,7 +255,7 @@ that looks like Go documentation. It knows nothing and answers no questions.
 | context | {c.context} tokens |
 | weights | bf16, safetensors, names of the hub |
 | data | source and documentation of the Go standard library, {tiny_corpus.go_version()}: {count['train', 'doc']} tokens of documentation laid out as `go doc` does, {count['train', 'source']} tokens of source |
-| seen | {tokens} tokens in {run.step} steps, {ROWS['doc']} rows of documentation to {ROWS['source']} of source, {run.seconds / 3600:.1f} hours on two cores |
+| seen | {run.tokens()} tokens in {run.step} steps ({run.rows['doc'] * c.context} of documentation, {run.rows['source'] * c.context} of source), {run.seconds / 3600:.1f} hours on two cores |
 | state | {annealed} |
 | held-out loss | documentation {scores['doc'][0]:.3f} ± {scores['doc'][1]:.3f}, source {scores['source'][0]:.3f} ± {scores['source'][1]:.3f} nats per token (of {count['held_out', 'doc']} and {count['held_out', 'source']} tokens, contexts of {c.context}, standard error over contexts) |
 | seed | {SEED} |
@@ -266,7 +271,7 @@ Text in the layout that `go doc -all` prints, for instance
     func Clone(s string) string
         Clone returns
 
-Every file began at the start of a context or after `<|endoftext|>`, which also ends a generation.
+In training every file was followed by `<|endoftext|>`, so that token ends a generation, and a prompt may begin with it.
 
 ## Held-out files
 
@@ -299,7 +304,7 @@ def check(args):
     text = (pathlib.Path(__file__).parent / "tiny_corpus.py").read_text()
     tokenizer = Tokenizer.from_file(str(args.out / "tokenizer.json"))
     ids = tokenizer.encode(text).ids
-    if tokenizer.decode(ids) != text or AutoTokenizer.from_pretrained(args.out)(text).input_ids != ids:
+    if tokenizer.decode(ids, skip_special_tokens=False) != text or AutoTokenizer.from_pretrained(args.out)(text).input_ids != ids:
         sys.exit("check: the tokenizer does not round-trip, or transformers disagrees")
     ids = torch.tensor([ids[:config.context]])
     with torch.no_grad():
