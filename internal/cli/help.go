@@ -14,6 +14,9 @@ const exitHelp = `exit status:
   4 input, output or corruption   5 measured peak above the cap   70 internal error
 `
 
+// helpWidth is the width in bytes that help is wrapped to.
+const helpWidth = 96
+
 // printAbout answers --help and --version of the tool itself.
 func (t Tool) printAbout(env *Env, question string) error {
 	if question == "--version" {
@@ -53,7 +56,10 @@ func (t Tool) verbHelp(v *Verb, fs *pflag.FlagSet) string {
 		fmt.Fprintf(&b, "  %s VERB [flags] [ARG], see %s VERB --help\n", t.Name, t.Name)
 	}
 	if v.Long != "" {
-		b.WriteString("\n" + strings.TrimSpace(v.Long) + "\n")
+		b.WriteString("\n")
+		for line := range strings.Lines(strings.TrimSpace(v.Long)) {
+			b.WriteString(strings.Join(wrap(line, helpWidth), "\n") + "\n")
+		}
 	}
 	if list != "" {
 		b.WriteString("\nverbs:\n" + list)
@@ -94,7 +100,7 @@ func (t Tool) helpCommand(v *Verb) string {
 
 // flagList is the flags, each with its text beside it, wrapped.
 func flagList(fs *pflag.FlagSet) string {
-	const indent, width = 26, 96
+	const indent = 26
 	var b strings.Builder
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Deprecated != "" {
@@ -108,14 +114,14 @@ func flagList(fs *pflag.FlagSet) string {
 		if f.Value.Type() != "bool" {
 			left += " " + strings.ToUpper(arg)
 		}
-		if v := f.DefValue; v != "" && v != "0" && v != "false" && v != "[]" {
-			text += " (default " + v + ")"
+		if !strings.Contains(text, "(default") && !isZero(f.DefValue) {
+			text += " (default " + f.DefValue + ")"
 		}
 		if len(left) > indent-2 {
 			b.WriteString(left + "\n")
 			left = ""
 		}
-		for i, line := range wrap(text, width-indent) {
+		for i, line := range wrap(text, helpWidth-indent) {
 			if i > 0 {
 				left = ""
 			}
@@ -123,6 +129,15 @@ func flagList(fs *pflag.FlagSet) string {
 		}
 	})
 	return b.String()
+}
+
+// isZero reports whether a flag's default is as good as none.
+func isZero(value string) bool {
+	switch value {
+	case "", "0", Size(0).String(), "false", "[]":
+		return true
+	}
+	return false
 }
 
 // wrap cuts text into lines of at most width bytes, longer words apart.

@@ -15,7 +15,7 @@ const module = "substrate/"
 // imports pkg/backend). A package below one that is named belongs to its line.
 var layers = [][]string{
 	{"internal/jsonio", "internal/vfs"},
-	{"pkg/doc", "internal/faultfs"},
+	{"pkg/doc", "internal/faultfs", "schema"},
 	{"pkg/plane", "internal/mem"},
 	{"pkg/model", "pkg/backend", "pkg/tokenizer", "pkg/chat", "pkg/trace"},
 	{"pkg/arch", "pkg/quant"},
