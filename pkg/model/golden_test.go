@@ -195,17 +195,17 @@ func TestArchitecture(t *testing.T) {
 	}{
 		{"../../testdata/models/llama-rope-scaled", doc.Architecture{
 			HiddenSize: 64, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 32, IntermediateSize: 128, VocabSize: 352, ContextTokens: 1024,
-			NormEps: 1e-6, AttentionBias: true, AttentionOBias: true, EOS: []int{0},
+			NormEps: 1e-3, AttentionBias: true, AttentionOBias: true, EOS: []int{0},
 			RoPE: doc.RoPE{Theta: 500000, Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 128},
 		}},
 		{"testdata/llama-bias.gguf", doc.Architecture{
 			HiddenSize: 64, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 32, IntermediateSize: 128, VocabSize: 352, ContextTokens: 1024,
-			NormEps: 1e-6, AttentionBias: true, AttentionOBias: true, EOS: []int{0},
+			NormEps: 1e-3, AttentionBias: true, AttentionOBias: true, EOS: []int{0},
 			RoPE: doc.RoPE{Theta: 500000, Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192},
 		}},
 		{"../../testdata/models/qwen3moe-mixed", doc.Architecture{
 			HiddenSize: 64, Layers: 4, Heads: 4, KVHeads: 1, HeadDim: 64, IntermediateSize: 128, VocabSize: 352, ContextTokens: 1024,
-			NormEps: 1e-5, TiedEmbedding: true, QKNorm: true, EOS: []int{0}, RoPE: doc.RoPE{Theta: 10000, Type: "default"},
+			NormEps: 1e-3, TiedEmbedding: true, QKNorm: true, EOS: []int{0}, RoPE: doc.RoPE{Theta: 10000, Type: "default"},
 			Experts: 5, ExpertsPerToken: 3, ExpertSize: 64, MoELayers: []int{1},
 		}},
 	} {
