@@ -70,12 +70,13 @@ func fitGroups(dst plane.Matrix, w []float32, fit func(codes []uint8, w []float3
 	f := dst.Format
 	codes := make([]uint8, f.Group)
 	codeBytes := f.Group * f.Bits / 8
+	top := float32(int(1)<<f.Bits - 1)
 	for g := 0; g*f.Group < len(w); g++ {
 		at := g * f.Group
 		values := w[at : at+f.Group]
 		row, col := at/dst.Cols, at%dst.Cols
 		scale, bias := fit(codes, values, col)
-		if !finite(f.Scale.Value(scale)) || !finite(f.Scale.Value(bias)) {
+		if s, b := f.Scale.Value(scale), f.Scale.Value(bias); !finite(s) || !finite(b) || !finite(float32(s*top)+b) {
 			return tooLarge(f.Scale, row, col, values)
 		}
 		plane.Pack(dst.Data[g*codeBytes:], codes, f.Bits)

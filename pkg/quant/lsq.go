@@ -39,6 +39,9 @@ var (
 // refinements is how often the best start is improved further.
 const refinements = 4
 
+// enough is the relative gain of a refinement below which no other is tried.
+const enough = 2e-3
+
 // damping is the part of the mean second moment that is added to each: inputs
 // that calibration hardly saw still count.
 const damping = 0.01
@@ -95,6 +98,7 @@ type lsqGroup struct {
 	top    int32 // largest code
 	origin float64
 	x, h   [maxGroup]float64 // values, weights
+	codes  [maxGroup]uint8   // of the last choice
 
 	sumH, sumHX, sumHXX float64
 }
@@ -102,25 +106,22 @@ type lsqGroup struct {
 // sums are the moments of a choice of codes that the regression needs.
 type sums struct{ q, qq, qx float64 }
 
-// line is a scale and a bias relative to the origin, and the error left.
-type line struct{ scale, bias, err float64 }
+// line is a scale and a bias relative to the origin, the error that it leaves
+// and the mean of the codes it was made for.
+type line struct{ scale, bias, err, code float64 }
 
 func (g *lsqGroup) fit(codes []uint8, w []float32, starts []float64) (scale, bias uint16) {
-	lo, hi := w[0], w[0]
-	for _, v := range w[1:] {
-		lo, hi = min(lo, v), max(hi, v)
-	}
-	if lo == hi {
-		return g.constant(codes, lo)
+	r := bounds(w)
+	if r.lo == r.hi {
+		return g.constant(codes, r.lo)
 	}
 	g.load(w)
-	first, last := float64(lo)-g.origin, float64(hi)-g.origin
+	lo, hi := float64(r.lo)-g.origin, float64(r.hi)-g.origin
 	mean := g.sumHX / g.sumH
 	best := line{err: math.Inf(1)}
 	for _, clip := range starts {
-		start := mean + (first-mean)*clip
-		l := line{scale: (last - first) * clip / float64(g.top), bias: start}
-		if l = g.regress(g.code(l)); l.err < best.err {
+		start := line{scale: (hi - lo) * clip / float64(g.top), bias: mean + (lo-mean)*clip}
+		if l := g.regress(g.code(start)); l.err < best.err {
 			best = l
 		}
 	}
@@ -129,9 +130,13 @@ func (g *lsqGroup) fit(codes []uint8, w []float32, starts []float64) (scale, bia
 		if !(l.err < best.err) {
 			break
 		}
+		gain := best.err - l.err
 		best = l
+		if gain < enough*l.err {
+			break
+		}
 	}
-	return g.round(codes, w, best)
+	return g.round(codes, r, best)
 }
 
 // load takes the values of a group, relative to their mean.
@@ -181,44 +186,48 @@ func (g *lsqGroup) regress(s sums) line {
 	l.scale = (float64(g.sumH*s.qx) - float64(g.sumHX*s.q)) / det
 	l.bias = (g.sumHX - float64(l.scale*s.q)) / g.sumH
 	l.err = g.sumHXX - float64(l.scale*s.qx) - float64(l.bias*g.sumHX)
+	l.code = s.q / g.sumH
 	if !(l.scale > 0) {
 		l.err = math.Inf(1)
 	}
 	return l
 }
 
-// round chooses stored scale and bias near those of l and the codes for them.
-func (g *lsqGroup) round(codes []uint8, w []float32, l line) (scale, bias uint16) {
+// round chooses stored scale and bias near those of l, or those of minmax, and
+// the codes for them.
+func (g *lsqGroup) round(codes []uint8, r span, l line) (scale, bias uint16) {
 	f := g.format.Scale
-	scale, bias = minMaxGroup(codes, w, g.format)
-	best := g.error(scale, bias)
-	s := g.code(l)
+	best := math.Inf(1)
+	try := func(sb, bb uint16) {
+		if e := g.choose(sb, bb); e < best {
+			best, scale, bias = e, sb, bb
+			copy(codes, g.codes[:g.n])
+		}
+	}
+	s, b := minMaxLine(r, g.format)
+	scale, bias = f.Bits(s), f.Bits(b) // should nothing be finite, the caller sees it
+	try(scale, bias)
 	down := f.Bits(float32(l.scale))
 	if float64(f.Value(down)) > l.scale && down > 0 {
 		down--
 	}
 	for _, sb := range [...]uint16{down, down + 1} {
 		v := float64(f.Value(sb))
-		if !(v > 0) || math.IsInf(v, 0) {
-			continue
-		}
-		b := (g.sumHX-float64(v*s.q))/g.sumH + g.origin
-		bb := f.Bits(float32(b))
-		if e := g.error(sb, bb); e < best {
-			best, scale, bias = e, sb, bb
+		if v > 0 && !math.IsInf(v, 0) {
+			// The line turns about its middle.
+			try(sb, f.Bits(float32(l.bias+float64((l.scale-v)*l.code)+g.origin)))
 		}
 	}
-	g.nearest(codes, scale, bias)
 	return scale, bias
 }
 
-// error is the weighted squared error of the nearest codes to a stored scale
-// and bias.
-func (g *lsqGroup) error(scale, bias uint16) float64 {
+// choose fills g.codes with the codes nearest to a stored scale and bias and
+// returns their weighted squared error.
+func (g *lsqGroup) choose(scale, bias uint16) float64 {
 	f := g.format.Scale
 	s, b := float64(f.Value(scale)), float64(f.Value(bias))-g.origin
-	x, h := g.x[:g.n], g.h[:g.n]
-	h = h[:len(x)]
+	x, h, codes := g.x[:g.n], g.h[:g.n], g.codes[:g.n]
+	h, codes = h[:len(x)], codes[:len(x)]
 	inv := 1 / s
 	shift := 0.5 - float64(b*inv)
 	var sum float64
@@ -226,19 +235,9 @@ func (g *lsqGroup) error(scale, bias uint16) float64 {
 		q := min(max(int32(float64(v*inv)+shift), 0), g.top)
 		d := v - float64(s*float64(q)) - b
 		sum += float64(h[i] * float64(d*d))
+		codes[i] = uint8(q)
 	}
 	return sum
-}
-
-// nearest fills codes with the nearest ones, as error counts them.
-func (g *lsqGroup) nearest(codes []uint8, scale, bias uint16) {
-	f := g.format.Scale
-	s, b := float64(f.Value(scale)), float64(f.Value(bias))-g.origin
-	inv := 1 / s
-	shift := 0.5 - float64(b*inv)
-	for i, v := range g.x[:g.n] {
-		codes[i] = uint8(min(max(int32(float64(v*inv)+shift), 0), g.top))
-	}
 }
 
 // constant codes a group of equal values: a bias, and a scale times one for

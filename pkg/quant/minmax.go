@@ -22,27 +22,44 @@ func (minMax) Fit(dst plane.Matrix, w []float32) error {
 }
 
 func minMaxGroup(codes []uint8, w []float32, f plane.Format) (scaleBits, biasBits uint16) {
-	bins := float32(int(1)<<f.Bits - 1)
-	round := f.Scale.Round
-	lo, hi := round(w[0]), round(w[0])
-	for _, x := range w[1:] {
-		lo, hi = min(lo, round(x)), max(hi, round(x))
+	scale, bias := minMaxLine(bounds(w), f)
+	top := float32(int(1)<<f.Bits - 1)
+	for i, x := range w {
+		q := rint((f.Scale.Round(x) - bias) / scale)
+		codes[i] = uint8(min(max(q, 0), top))
 	}
+	return f.Scale.Bits(scale), f.Scale.Bits(bias)
+}
+
+// minMaxLine returns scale and bias of a group whose values are in r.
+func minMaxLine(r span, f plane.Format) (scale, bias float32) {
+	lo, hi := f.Scale.Round(r.lo), f.Scale.Round(r.hi) // rounding keeps the order
 	// The end farther from zero is met exactly, and zero is a code.
-	scale := max((hi-lo)/bins, 1e-7)
+	scale = max((hi-lo)/float32(int(1)<<f.Bits-1), 1e-7)
 	edge := lo
 	if !(abs(lo) > abs(hi)) {
 		scale, edge = -scale, hi
 	}
-	var bias float32
 	if q0 := rint(edge / scale); q0 != 0 {
 		scale, bias = edge/q0, edge
 	}
-	for i, x := range w {
-		q := rint((round(x) - bias) / scale)
-		codes[i] = uint8(min(max(q, 0), bins))
+	return scale, bias
+}
+
+// span is the least and the greatest value of a group.
+type span struct{ lo, hi float32 }
+
+func bounds(w []float32) span {
+	r := span{w[0], w[0]}
+	for _, x := range w[1:] {
+		if x < r.lo {
+			r.lo = x
+		}
+		if x > r.hi {
+			r.hi = x
+		}
 	}
-	return f.Scale.Bits(scale), f.Scale.Bits(bias)
+	return r
 }
 
 func rint(x float32) float32 { return float32(math.RoundToEven(float64(x))) }

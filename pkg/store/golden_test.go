@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"substrate/pkg/doc"
 	"substrate/pkg/store"
@@ -46,13 +47,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Split(b.String(), "\n")
-	for i, line := range strings.Split(string(want), "\n") {
-		if i >= len(got) || got[i] != line {
-			t.Fatalf("line %d:\n got %s\nwant %s", i+1, slices.Concat(got, make([]string, i+1))[i], line)
-		}
-	}
-	if len(got) > strings.Count(string(want), "\n")+1 {
-		t.Errorf("%d lines, want %d", len(got), strings.Count(string(want), "\n")+1)
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")); diff != "" {
+		t.Errorf("records differ (-want, +got):\n%s", diff)
 	}
 }
