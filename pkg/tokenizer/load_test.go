@@ -256,3 +256,45 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// FuzzComponents fuzzes the components of a valid file, where random bytes seldom leave a whole file valid, and a text for
+// it.
+func FuzzComponents(f *testing.F) {
+	const byteLevel = `{"type":"ByteLevel"}`
+	f.Add("null", byteLevel, "null", byteLevel, "", "ab abc<end>")
+	f.Add(`{"type":"NFC"}`, `{"type":"Digits","individual_digits":true}`, byteLevel, `{"type":"Fuse"}`, `"unk_token":"a",`, "a1b22")
+	f.Add(`{"type":"Replace","pattern":{"Regex":"(a|b)+?c"},"content":"ab"}`,
+		`{"type":"Split","pattern":{"String":"b"},"behavior":"MergedWithPrevious","invert":true}`, "null",
+		`{"type":"Strip","content":"a","start":1,"stop":2}`, `"end_of_word_suffix":"b",`, "aabbcc")
+	f.Add(`{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"b"},{"type":"Strip","strip_left":true,"strip_right":true}]}`,
+		`{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Split","pattern":{"Regex":"\\s"},"behavior":"Contiguous"}]}`, "null",
+		`{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"a"},"content":""},{"type":"ByteFallback"}]}`,
+		`"byte_fallback":true,"fuse_unk":true,"unk_token":"c",`, " a \u00e9\n b ")
+	f.Fuzz(func(t *testing.T, normalizer, pre, post, decoder, members, text string) {
+		file := `{"added_tokens":[{"id":6,"content":"<end>","special":true,"lstrip":true}],"normalizer":` + normalizer +
+			`,"pre_tokenizer":` + pre + `,"post_processor":` + post + `,"decoder":` + decoder + `,"model":{` + members +
+			`"vocab":{"a":0,"b":1,"c":2,"\u0120":3,"ab":4,"\u0120ab":5},"merges":["a b","\u0120 ab"]}}`
+		tok, err := LoadBytes([]byte(file), "t.json")
+		if err != nil {
+			return
+		}
+		ids, err := tok.Encode(text, asPrompt)
+		if err != nil {
+			return // a pattern that takes too long
+		}
+		if got := stream(t, tok, ids); got != tok.Decode(ids) {
+			t.Fatalf("streamed %q, decoded %q", got, tok.Decode(ids))
+		}
+		var written bytes.Buffer
+		if err := tok.WriteJSON(&written); err != nil {
+			t.Fatal(err)
+		}
+		again, err := LoadBytes(written.Bytes(), "t.json")
+		if err != nil {
+			t.Fatalf("what was written does not load: %v\n%s", err, written.Bytes())
+		}
+		if same, err := again.Encode(text, asPrompt); err != nil || !slices.Equal(same, ids) {
+			t.Fatalf("what was written gives %v, %v, not %v", same, err, ids)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
+	"fmt"
 	"unicode"
 
 	"golang.org/x/text/unicode/norm"
@@ -69,13 +70,26 @@ func newNormalizerSequence(raw jsonio.RawValue, depth int) (normalizer, error) {
 }
 
 func (s normalizerSequence) normalize(text []byte) ([]byte, error) {
+	before := len(text)
 	for _, n := range s {
 		var err error
 		if text, err = n.normalize(text); err != nil {
 			return nil, err
 		}
+		if err = checkGrowth(before, len(text)); err != nil {
+			return nil, err
+		}
 	}
 	return text, nil
+}
+
+// checkGrowth stops a hostile normalizer, which could make gigabytes of a line: by a long replacement, or by a short one
+// again and again. Honest ones make 18 times the text at most (NFKD).
+func checkGrowth(before, after int) error {
+	if after > 64*before+4096 {
+		return fmt.Errorf("normalizing makes more than %d bytes of %d", 64*before+4096, before)
+	}
+	return nil
 }
 
 // unicodeForm is one of the normalization forms of Unicode, UAX #15.
@@ -135,7 +149,7 @@ func (r *replace) normalize(text []byte) ([]byte, error) {
 	err := r.pattern.find(text, func(start, end int) error {
 		out = append(append(out, text[done:start]...), r.content...)
 		done = end
-		return nil
+		return checkGrowth(len(text), len(out))
 	})
 	if done == 0 && out == nil {
 		return text, err
