@@ -1,0 +1,397 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"substrate/internal/backends"
+	"substrate/internal/cli"
+	"substrate/internal/mem"
+	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
+	"substrate/pkg/run"
+	"substrate/pkg/store"
+	"substrate/pkg/stream"
+	"substrate/pkg/tokenizer"
+	"substrate/pkg/trace"
+)
+
+// runFlags are the flags of the default verb.
+type runFlags struct {
+	maxRAM      *cli.RAMSize
+	backend     *backends.Flags
+	seed        *uint64
+	prompt      string
+	mode        string
+	context     int
+	maxTokens   int
+	temperature float64
+	kv          string
+	plan        string
+	trace       string
+	traceVolume string
+	raw         bool
+	json        *bool
+}
+
+func runVerb() cli.Verb {
+	return cli.Verb{
+		Args: "STORE",
+		Long: "The prompt is -p or stdin. STORE is the folder that sb-pack made; - reads the line that sb-pack prints from stdin, so that a " +
+			"whole pipeline is one pipe, and the prompt is -p then.\n\n" +
+			"Everything that the run will hold is added up before it starts: if that does not fit the cap, or the cap does not fit the " +
+			"machine, the run is refused with the smallest budget that works. At the end the measured peak is compared with the cap.\n\n" +
+			"Mode scheduled runs each op at the plan's default tier; its output is the same whatever the disk does. Mode exact runs each op " +
+			"at the plan's top tier, which is not the precision of the source.",
+		Example: "sb-run m.sb --max-ram 64M -p \"The capital of France is\"\necho \"Once upon a time\" | sb-run m.sb -n 100 --trace t.jsonl",
+		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
+			f := &runFlags{maxRAM: cli.MaxRAMFlag(fs)}
+			fs.StringVarP(&f.prompt, "prompt", "p", "", "continue this `TEXT` (default: stdin)")
+			fs.IntVarP(&f.maxTokens, "max-tokens", "n", 256, "stop after `N` tokens; 0: when the context is full")
+			fs.StringVar(&f.mode, "mode", "scheduled", "`MODE` scheduled or exact")
+			fs.IntVar(&f.context, "context", 0, "room for `N` tokens, prompt and answer (default: the plan's)")
+			fs.StringVar(&f.kv, "kv", "", "`TYPE` of the KV cache, f32 or f16 (default: the plan's)")
+			fs.Float64Var(&f.temperature, "temperature", 0, "sample at temperature `T`; 0 takes the likeliest token")
+			f.seed = cli.SeedFlag(fs)
+			fs.StringVar(&f.plan, "plan", "", "the `NAME` of a plan in the store (default: its first)")
+			fs.BoolVar(&f.raw, "raw", false, "take the texts of special tokens in the prompt for those tokens, and add none")
+			f.backend = backends.Define(fs)
+			fs.StringVar(&f.trace, "trace", "", "write a trace to `FILE`, one JSON line per event")
+			fs.StringVar(&f.traceVolume, "trace-volume", "full", "how much the trace tells: `VOLUME` token or full")
+			f.json = cli.JSONFlag(fs)
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				return f.run(ctx, env, args[0])
+			}
+		},
+	}
+}
+
+// gcPercent keeps the Go heap close to what lives: weights are outside it, and
+// the token loop allocates next to nothing.
+const gcPercent = 20
+
+func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
+	debug.SetGCPercent(gcPercent)
+	if err := f.check(); err != nil {
+		return err
+	}
+	s, planName, err := f.openStore(env, arg)
+	if err != nil {
+		return err
+	}
+	t, size, err := openTokenizer(s)
+	if err != nil {
+		return err
+	}
+	prompt, err := f.encode(ctx, env, t)
+	if err != nil {
+		return err
+	}
+	options, err := f.options(s)
+	if err != nil {
+		return err
+	}
+	options.Tokenizer, options.PromptTokens = size, len(prompt)
+	out, err := f.openTrace(env, options)
+	if err != nil {
+		return err
+	}
+	b, err := f.backend.Open()
+	if err != nil {
+		return err
+	}
+	r, err := run.Open(ctx, s, planName, b, *options)
+	if err != nil {
+		return refusal(err)
+	}
+	err = f.generate(ctx, env, r, t, prompt)
+	return errors.Join(err, r.Close(), out.Close())
+}
+
+// check finds mistakes before anything is opened.
+func (f *runFlags) check() error {
+	_, modeErr := run.ParseMode(f.mode)
+	volume, volumeErr := trace.ParseVolume(f.traceVolume)
+	switch {
+	case modeErr != nil:
+		return cli.Usage("--mode: %w", modeErr)
+	case volumeErr != nil || volume == trace.Off:
+		return cli.Usage("--trace-volume %s: want token or full", f.traceVolume)
+	case f.context < 0:
+		return cli.Usage("--context %d: want at least 1", f.context)
+	case f.maxTokens < 0:
+		return cli.Usage("--max-tokens %d: want 0 or more", f.maxTokens)
+	case !(f.temperature >= 0):
+		return cli.Usage("--temperature %v: want 0 or more", f.temperature)
+	case *f.seed > doc.MaxInteger:
+		return cli.Usage("--seed %d: want at most 2^53", *f.seed)
+	}
+	return nil
+}
+
+// openStore opens the store that the argument names.
+func (f *runFlags) openStore(env *cli.Env, arg string) (s *store.Store, planName string, err error) {
+	planName = f.plan
+	if arg == "-" {
+		if f.prompt == "" {
+			return nil, "", cli.WithHint(cli.Usage("stdin is the packed line, so the prompt must be a flag"), "add -p TEXT")
+		}
+		name, b, err := env.ReadDocument(arg)
+		if err != nil {
+			return nil, "", err
+		}
+		packed, err := doc.Read[doc.Packed](name, b)
+		if err != nil {
+			return nil, "", err
+		}
+		if arg = packed.Store; planName == "" {
+			planName = packed.Plan
+		}
+		if s, err = store.Open(arg); err == nil && s.SHA256() != packed.Manifest {
+			err = cli.No("%s: is not the store that the packed line tells of: its manifest has sha256 %s, not %s", arg, s.SHA256(), packed.Manifest)
+		}
+		return s, planName, err
+	}
+	s, err = store.Open(arg)
+	return s, planName, err
+}
+
+// openTokenizer loads the store's tokenizer and says how much memory it takes.
+func openTokenizer(s *store.Store) (t *tokenizer.Tokenizer, size int64, err error) {
+	const file = "tokenizer.json"
+	before := liveHeap()
+	text, err := s.Text(file)
+	if err != nil {
+		return nil, 0, err
+	}
+	if t, err = tokenizer.LoadBytes(text, s.Path()+"/"+file); err != nil {
+		return nil, 0, err
+	}
+	text = nil
+	const grain = 64 << 10 // so that small differences do not move the ledger
+	return t, footprint.Align(max(liveHeap()-before, 0)+grain, grain), nil
+}
+
+// liveHeap collects garbage and measures the Go heap.
+func liveHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// encode turns the prompt into tokens.
+func (f *runFlags) encode(ctx context.Context, env *cli.Env, t *tokenizer.Tokenizer) ([]int32, error) {
+	text := f.prompt
+	if text == "" {
+		var err error
+		if text, err = readPrompt(ctx, env); err != nil {
+			return nil, err
+		}
+	}
+	ids, err := t.Encode(text, tokenizer.EncodeOptions{AddSpecial: !f.raw, ParseSpecial: f.raw})
+	if err == nil && len(ids) == 0 {
+		err = cli.Usage("the prompt is empty")
+	}
+	return ids, err
+}
+
+// maxPromptBytes bounds a prompt on stdin.
+const maxPromptBytes = 16 << 20
+
+// readPrompt reads the prompt from stdin, without the line feed that ends it.
+func readPrompt(ctx context.Context, env *cli.Env) (string, error) {
+	if env.StdinIsTerminal() {
+		return "", cli.WithHint(cli.Usage("stdin is a terminal, a prompt is expected"), "give it by -p or pipe it in")
+	}
+	type input struct {
+		text []byte
+		err  error
+	}
+	done := make(chan input, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(env.Stdin(), maxPromptBytes+1))
+		done <- input{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case in := <-done:
+		switch {
+		case in.err != nil:
+			return "", cli.IO("stdin: %w", in.err)
+		case len(in.text) > maxPromptBytes:
+			return "", cli.Usage("the prompt on stdin has more than %d bytes", maxPromptBytes)
+		}
+		return strings.TrimSuffix(string(in.text), "\n"), nil
+	}
+}
+
+// options gathers what the run needs to know.
+func (f *runFlags) options(s *store.Store) (*run.Options, error) {
+	mode, err := run.ParseMode(f.mode)
+	if err != nil {
+		return nil, err
+	}
+	o := &run.Options{
+		Mode: mode, Context: f.context, KVType: f.kv, Threads: f.backend.Threads.Count(), Activations: f.backend.Activations,
+		Seed: int64(*f.seed), Temperature: f.temperature, Clock: stream.StartClock(),
+	}
+	if f.backend.Backend == "ref" {
+		o.Activations = "f32"
+	}
+	if limit := s.Manifest().Profile.Architecture.ContextTokens; f.context > limit {
+		return nil, cli.No("--context %d: the model takes at most %d tokens", f.context, limit)
+	}
+	environment, err := mem.ReadEnvironment(os.DirFS("/"))
+	if err != nil {
+		return nil, err
+	}
+	o.Environment = &environment
+	if f.maxRAM.IsSet() {
+		meter, err := mem.NewMeter()
+		if err != nil {
+			return nil, err
+		}
+		defer meter.Close()
+		now, err := meter.Read()
+		if err != nil {
+			return nil, err
+		}
+		o.CapBytes, o.CapSource = f.maxRAM.Bytes(environment.Total, environment.Auto(now.Resident)), "flag"
+		if f.maxRAM.IsAuto() {
+			o.CapSource = "auto"
+		}
+	}
+	return o, nil
+}
+
+// openTrace begins the trace, if one is wanted.
+func (f *runFlags) openTrace(env *cli.Env, o *run.Options) (*traceFile, error) {
+	if f.trace == "" {
+		return nil, nil
+	}
+	out, err := env.CreateStream(f.trace)
+	if err != nil {
+		return nil, err
+	}
+	volume, err := trace.ParseVolume(f.traceVolume)
+	if err != nil {
+		return nil, err
+	}
+	o.Trace = trace.NewWriter(out, volume)
+	return &traceFile{out}, nil
+}
+
+// traceFile is the stream of a trace; nil is none.
+type traceFile struct{ *cli.Stream }
+
+func (t *traceFile) Close() error {
+	if t == nil {
+		return nil
+	}
+	return t.Stream.Close()
+}
+
+// refusal gives an error of opening its class.
+func refusal(err error) error {
+	if r, ok := errors.AsType[*run.RefusedError](err); ok {
+		no := cli.No("%w", err)
+		if hint := r.Hint(); hint != "" {
+			return cli.WithHint(no, "%s", hint)
+		}
+		return no
+	}
+	return err
+}
+
+// generate runs the model and tells about it.
+func (f *runFlags) generate(ctx context.Context, env *cli.Env, r *run.Run, t *tokenizer.Tokenizer, prompt []int32) error {
+	for _, l := range r.Ledger() {
+		env.Debugf("%-16s %12d bytes", l.Name, l.Bytes)
+	}
+	var answer strings.Builder
+	text := &printer{env: env, stream: t.NewStream(), tokenizer: t}
+	if *f.json {
+		text.hold = &answer
+	}
+	res, err := r.Generate(ctx, prompt, f.maxTokens, text.token)
+	err = errors.Join(err, text.end())
+	code := cli.ExitOK
+	if err == nil && !res.Within() {
+		err = cli.AboveCap("the measured peak of %d bytes is above the cap of %d: this must never happen, please report it with a trace", res.PeakBytes, res.CapBytes)
+	}
+	if err != nil {
+		code = cli.ExitCode(err)
+	}
+	if stop, ok := context.Cause(ctx).(interface{ ExitCode() int }); ok && err != nil {
+		code = stop.ExitCode()
+	}
+	err = errors.Join(err, r.End(&res, code))
+	if *f.json {
+		err = errors.Join(err, printJSON(env, &res, answer.String()))
+	}
+	summarize(env, &res)
+	return err
+}
+
+// summarize tells on stderr what the run did.
+func summarize(env *cli.Env, res *run.Result) {
+	share := 0.0
+	if decoded := res.Tokens - 1; decoded > 0 && res.NeededBytes > 0 {
+		share = 100 * float64(res.DecodeReadBytes) / float64(decoded) / float64(res.NeededBytes)
+	}
+	env.Notef("%s after %d tokens; %.2f tok/s", res.Reason, res.Tokens, res.TokensPerSec())
+	env.Notef("peak %.2f MiB of a cap of %.2f MiB", mib(res.PeakBytes), mib(res.CapBytes))
+	env.Notef("read %.2f MiB per token after the first, %.1f %% of the %.2f MiB that it needs; %.3f bits per weight served",
+		mib(res.DecodeReadBytes)/max(1, float64(res.Tokens-1)), share, mib(res.NeededBytes), res.BitsServed)
+	env.Notef("digest %s", res.Digest)
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+// printer writes the answer, whole characters at a time.
+type printer struct {
+	env       *cli.Env
+	tokenizer *tokenizer.Tokenizer
+	stream    *tokenizer.Stream
+	hold      *strings.Builder // nil: print as it comes
+	last      byte
+}
+
+func (p *printer) token(id int32) error {
+	if p.tokenizer.Special(id) {
+		return nil
+	}
+	return p.text(p.stream.Push(id))
+}
+
+func (p *printer) text(s string) error {
+	if s == "" {
+		return nil
+	}
+	p.last = s[len(s)-1]
+	if p.hold != nil {
+		p.hold.WriteString(s)
+		return nil
+	}
+	_, err := fmt.Fprint(p.env.Stdout, s)
+	return err
+}
+
+// end writes the rest, and a line feed if the text does not end with one.
+func (p *printer) end() error {
+	err := p.text(p.stream.Flush())
+	if p.hold == nil && p.last != '\n' && err == nil {
+		_, err = fmt.Fprintln(p.env.Stdout)
+	}
+	return err
+}
