@@ -43,6 +43,8 @@ func TestExitCode(t *testing.T) {
 		{No("not above: %w", errAboveCap{}), 1}, // the outer class wins
 		{jsonio.Errorf("f", "/a", "x"), 3},
 		{fmt.Errorf("x: %w", jsonio.Errorf("f", "/a", "y")), 3},
+		{jsonio.UnmarshalLoose("f", []byte("{"), new(any)), 3}, // wraps an unexpected EOF
+		{jsonio.Within("f", "/a", missing), 4},
 		{missing, 4},
 		{os.NewSyscallError("mmap", syscall.ENOMEM), 4},
 		{syscall.ENOSPC, 4},

@@ -71,8 +71,8 @@ func WithHint(err error, format string, args ...any) error {
 }
 
 // ExitCode is the exit code of an error: the one it was made with or that its type tells by a method ExitCode() int;
-// else [ExitDocument] for a [*jsonio.Error] and [ExitIO] for errors of the operating system and of files that end too
-// soon. All others are [ExitInternal]: an error that nobody has put into a class is a defect.
+// else [ExitIO] for errors of the operating system, [ExitDocument] for a [*jsonio.Error], and [ExitIO] for other files
+// that end too soon. All others are [ExitInternal]: an error that nobody has put into a class is a defect.
 func ExitCode(err error) int {
 	var coded interface{ ExitCode() int }
 	var document *jsonio.Error
@@ -85,10 +85,11 @@ func ExitCode(err error) int {
 		return ExitOK
 	case errors.As(err, &coded):
 		return coded.ExitCode()
+	case errors.As(err, &path), errors.As(err, &link), errors.As(err, &call), errors.As(err, &errno):
+		return ExitIO
 	case errors.As(err, &document):
 		return ExitDocument
-	case errors.As(err, &path), errors.As(err, &link), errors.As(err, &call), errors.As(err, &errno),
-		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrShortWrite):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrShortWrite):
 		return ExitIO
 	}
 	return ExitInternal

@@ -2,6 +2,8 @@ package jsonio
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"strconv"
 
@@ -148,6 +150,9 @@ func (r *Reader) fault(err error) error {
 	}
 	if err == io.EOF { // the text ends where a value should start
 		err = &jsontext.SyntacticError{ByteOffset: r.d.InputOffset(), Err: io.ErrUnexpectedEOF}
+	}
+	if _, ok := errors.AsType[*jsontext.SyntacticError](err); !ok { // of the io.Reader, and none of the document
+		return fmt.Errorf("%s: %w", r.name, err)
 	}
 	err = newError(r.name, nil, err)
 	if e := err.(*Error); e.Pointer == "" {

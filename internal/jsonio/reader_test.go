@@ -2,7 +2,9 @@ package jsonio
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -121,6 +123,17 @@ func TestReaderErrors(t *testing.T) {
 		}
 		if err == nil || err.Error() != want {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// TestReaderReadError: that the file cannot be read is not the document's fault.
+func TestReaderReadError(t *testing.T) {
+	broken := errors.New("disk on fire")
+	for _, start := range []string{``, `{"a`, `{"a": `, `{"a": "b`, `{"a": 1,`} {
+		_, err := readAny(NewReader("t.json", io.MultiReader(strings.NewReader(start), iotest.ErrReader(broken))))
+		if _, document := errors.AsType[*Error](err); document || !errors.Is(err, broken) {
+			t.Errorf("after %q: %v", start, err)
 		}
 	}
 }
