@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -11,10 +12,11 @@ import (
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
 	"substrate/pkg/model"
+	"substrate/pkg/synth"
 )
 
 func TestMain(m *testing.M) {
-	clitest.Main(m, map[string]func(){"sb-pack": main, "make-plan": makePlan})
+	clitest.Main(m, map[string]func(){"sb-pack": main, "make-plan": makePlan, "make-model": makeModel})
 }
 
 func TestScripts(t *testing.T) { clitest.Run(t, "testdata/script") }
@@ -24,6 +26,15 @@ func TestPlanName(t *testing.T) {
 		if got := planName(arg); got != want {
 			t.Errorf("%q: got %q, want %q", arg, got, want)
 		}
+	}
+}
+
+// makeModel is the program "make-model DIR": a model that takes a moment to
+// pack, in many small records.
+func makeModel() {
+	shape := synth.Shape{ModelID: "made", Layers: 60, Hidden: 128, Heads: 4, Vocab: 512, Intermediate: 512}
+	if err := synth.Checkpoint(context.Background(), os.Args[1], shape, synth.Weights{}); err != nil {
+		panic(err)
 	}
 }
 

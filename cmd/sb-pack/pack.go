@@ -99,11 +99,15 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 	defer progress.Close()
 	packed, err := build.Write(ctx, *f.output, store.Options{
 		Source: m, Stats: stats, Weights: m.WeightsSHA256, Fingerprint: fingerprint, Threads: f.threads.Count(),
-		Progress: progress.Add, Note: env.Notef,
+		Note: env.Notef,
+		Progress: func(record string, bytes int64) {
+			env.Debugf("packed %s", record)
+			progress.Add(bytes)
+		},
 	})
 	progress.Close()
 	if err != nil {
-		return remedy(err, *f.output)
+		return remedy(env, err)
 	}
 	if packed.Synthetic {
 		env.Notef("synthetic: the plan or the model is made up, its quality means nothing")
@@ -117,10 +121,10 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 }
 
 // remedy says how to go on after an error of writing.
-func remedy(err error, output string) error {
+func remedy(env *cli.Env, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
-		return cli.WithHint(err, "the same command goes on where this one ended; what is done is in %s.partial", filepath.Clean(output))
+		env.Notef("the same command goes on where this one ended")
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return cli.WithHint(err, "free some space; the same command goes on where this one ended")
 	}

@@ -133,7 +133,7 @@ func TestResume(t *testing.T) {
 		opt := options(m)
 		opt.Source, opt.Threads = source, 1
 		done := 0
-		opt.Progress = func(int64) {
+		opt.Progress = func(string, int64) {
 			if done++; done == stopAfter {
 				cancel()
 			}

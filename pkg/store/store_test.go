@@ -104,7 +104,7 @@ func TestWriteOpen(t *testing.T) {
 		b := newBuild(t, s)
 		var done int64
 		opt := options(m)
-		opt.Progress = func(n int64) { done += n }
+		opt.Progress = func(_ string, n int64) { done += n }
 		packed := write(t, b, path, opt)
 		if err := packed.Validate(); err != nil {
 			t.Error(err)
@@ -270,7 +270,7 @@ func TestBusy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.sb")
 	opt := options(m)
 	once := false
-	opt.Progress = func(int64) {
+	opt.Progress = func(string, int64) {
 		if once {
 			return
 		}

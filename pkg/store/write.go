@@ -38,7 +38,7 @@ type Options struct {
 	// another fingerprint is started over.
 	Fingerprint string
 	Threads     int                              // 0: one per processor
-	Progress    func(bytes int64)                // called with the raw bytes of each record done; may be nil
+	Progress    func(record string, bytes int64) // called when a record is done, with its raw bytes; may be nil
 	Note        func(format string, args ...any) // tells the user what to know; may be nil
 	FS          vfs.FS                           // nil: the operating system's
 }
@@ -99,7 +99,7 @@ func (opt Options) withDefaults() Options {
 		opt.FS = vfs.OS{}
 	}
 	if opt.Progress == nil {
-		opt.Progress = func(int64) {}
+		opt.Progress = func(string, int64) {}
 	}
 	if opt.Note == nil {
 		opt.Note = func(string, ...any) {}

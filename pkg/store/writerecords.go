@@ -46,7 +46,7 @@ func (w *writer) writeRecords(ctx context.Context) error {
 		} else {
 			w.memory.put(raw)
 		}
-		w.opt.Progress(int64(len(raw)))
+		w.opt.Progress(it.id, int64(len(raw)))
 	}
 	return nil
 }
