@@ -38,7 +38,7 @@ func Define(fs *pflag.FlagSet) *Flags {
 	fs.StringVar(&f.Machine, "machine", "", "measurements of the computer, `FILE` of sb-calibrate machine (default: conservative guesses)")
 	fs.StringVar(&f.Options.Objective, "objective", "", "`NAME`: kl, the best quality in the budget, or cap, the least memory that meets --quality (default kl)")
 	fs.StringVar(&f.Options.Strategy, "strategy", "", "`NAME`: optimal, greedy-rdo or uniform (default optimal; greedy-rdo for --objective cap)")
-	fs.IntVar(&f.Options.MaxConcurrent, "max-concurrent", 0, "let `N` ops be escalated at once (default 6)")
+	fs.IntVar(&f.Options.MaxConcurrent, "max-concurrent", 0, "let `N` ops be escalated at once (default 6, or fewer where memory is short)")
 	fs.StringVar(&f.Options.KVCacheType, "kv-type", "", "`TYPE` of the KV cache (default f16)")
 	fs.IntVar(&f.Options.PrefillChunk, "prefill-chunk", 0, "read the prompt `N` tokens at a time (default 32)")
 	return f
@@ -119,18 +119,5 @@ func Explain(err error) error {
 	if e.SmallestRAM == 0 {
 		return cli.WithHint(cli.No("infeasible: %s, and more memory does not help", what), "sb-feasible says what would")
 	}
-	return cli.WithHint(cli.No("infeasible: %s: needs at least %v", what, cli.Size(e.SmallestRAM)), "--max-ram %s", Short(e.SmallestRAM))
-}
-
-// Short writes a size as a flag takes it, exactly.
-func Short(n int64) string {
-	for _, u := range []struct {
-		unit   string
-		factor int64
-	}{{"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}} {
-		if n >= u.factor && n%u.factor == 0 {
-			return fmt.Sprintf("%d%s", n/u.factor, u.unit)
-		}
-	}
-	return fmt.Sprint(n)
+	return cli.WithHint(cli.No("infeasible: %s: needs at least %v", what, cli.Size(e.SmallestRAM)), "--max-ram %s", plan.FlagSize(e.SmallestRAM))
 }

@@ -12,7 +12,8 @@ import (
 // assemble writes a solution down as a plan and checks it.
 func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	p := s.problem
-	ladders, pool, k := s.climb(r)
+	up := s.climb(r)
+	ladders, pool := up.ladders, up.pool
 	if err := p.trimDisk(ladders); err != nil {
 		return nil, s.infeasible(err)
 	}
@@ -32,7 +33,7 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 		Budget:       s.budget,
 		KVCacheType:  s.opt.KVCacheType,
 		PrefillChunk: s.opt.PrefillChunk,
-		Escalation:   doc.EscalationPolicy{Threshold: s.opt.Threshold, PersistenceTokens: s.opt.PersistenceTokens, MaxConcurrent: k},
+		Escalation:   doc.EscalationPolicy{Threshold: s.opt.Threshold, PersistenceTokens: s.opt.PersistenceTokens, MaxConcurrent: up.k},
 		Fallback:     doc.FallbackPolicy{LatencyWarnFactor: 1.5, LatencyCriticalFactor: 3, SSDCriticalFactor: 0.5},
 		PoolBytes:    pool,
 		SlotPeriod:   s.opt.SlotPeriod,
@@ -65,26 +66,25 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 
 // climb builds the ladders of a result. What they leave of the pool's reserve
 // goes to the default path, which may change them again.
-func (s *solver) climb(r *result) (ladders []ladder, pool int64, k int) {
+func (s *solver) climb(r *result) (up rungs) {
 	p := s.problem
 	for range 3 {
 		reserve := p.free - r.use.ram()
 		if s.opt.Objective == doc.ObjectiveKL {
-			reserve = min(reserve, max(pool, s.poolReserve()))
+			reserve = min(reserve, max(up.pool, s.poolReserve()))
 		}
-		ladders, pool, k = p.ladders(r.sol, reserve)
+		up = p.ladders(r.sol, reserve)
 		if r.search == nil {
 			break
 		}
 		lim := r.lim
-		lim.ram = p.free - pool
+		lim.ram = p.free - up.pool
 		if !r.search.fill(r.sol, lim) {
-			break
+			return up
 		}
 		r.use = p.use(r.sol)
 	}
-	ladders, pool, k = p.ladders(r.sol, max(pool, min(p.free-r.use.ram(), s.poolReserve())))
-	return ladders, pool, k
+	return p.ladders(r.sol, p.free-r.use.ram())
 }
 
 func holdings(u *usage, pool int64) footprint.Holdings {

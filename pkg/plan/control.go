@@ -18,7 +18,7 @@ func (s *solver) poolReserve() int64 {
 	}
 	slices.SortFunc(deltas, func(a, b int64) int { return cmp.Compare(b, a) })
 	var sum int64
-	for _, d := range deltas[:min(len(deltas), p.opt.MaxConcurrent)] {
+	for _, d := range deltas[:min(len(deltas), cmp.Or(p.opt.MaxConcurrent, maxConcurrent))] {
 		sum += d
 	}
 	return min(sum, int64(float64(p.free)*poolShare))

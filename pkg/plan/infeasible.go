@@ -70,18 +70,62 @@ func (s *solver) infeasible(cause error) error {
 	return e
 }
 
+// with is the same solver with another budget. What only depends on the table
+// is not built again where it stays the same.
+func (s *solver) with(b doc.Budget) (*solver, error) {
+	if b.ContextTokens != s.budget.ContextTokens || b.SSDBytesPerSec != s.budget.SSDBytesPerSec {
+		return newSolver(s.table, s.machine, b, s.given)
+	}
+	if err := b.Validate(); err != nil {
+		return nil, &OptionError{"budget", err.Error()}
+	}
+	again, problem := *s, *s.problem
+	problem.free = b.MaxRAMBytes - s.fixed.Sum()
+	problem.disk = b.MaxSSDCacheBytes
+	problem.opt = &again.opt
+	again.budget, again.problem = b, &problem
+	return &again, nil
+}
+
+// works reports whether there is a plan, as decide does, but without looking
+// for a good one where that need not be known.
+func (s *solver) works() error {
+	p := s.problem
+	quick := s.opt.Strategy == StrategyOptimal && s.opt.Objective == doc.ObjectiveKL && s.budget.QualityLossCap == 0 && p.disk == 0
+	if !quick {
+		_, err := s.decide()
+		return err
+	}
+	if p.free <= 0 {
+		return errMemory
+	}
+	cause := errMemory
+	for _, m := range append([]mode{{}}, p.modes()...) {
+		u, ok := newSearch(p, m).fastest(limits{ram: p.free})
+		if ok && s.timeLimit(&u) {
+			return nil
+		}
+		if ok {
+			cause = errTime
+		}
+	}
+	return cause
+}
+
+// timeLimit reports whether a usage holds the target of speed, if there is one.
+func (s *solver) timeLimit(u *usage) bool {
+	t := s.budget.TargetTokensPerSec
+	return t == 0 || u.timeNs()*speedBand <= 1e9/t
+}
+
 // smallestRAM bisects the budget by solving again; 0 if none works.
 func (s *solver) smallestRAM() int64 {
-	works := func(ram int64) bool {
-		again := *s
-		again.budget.MaxRAMBytes = ram
-		problem := *s.problem
-		problem.free = ram - s.fixed.Sum()
-		again.problem = &problem
-		_, err := again.decide()
-		return err == nil
-	}
-	return smallest(s.fixed.Sum(), works)
+	return smallest(s.fixed.Sum(), func(ram int64) bool {
+		b := s.budget
+		b.MaxRAMBytes = ram
+		again, err := s.with(b)
+		return err == nil && again.works() == nil
+	})
 }
 
 // smallest is the smallest multiple of ramStep above low that works, 0 if

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 
@@ -12,35 +13,62 @@ import (
 // to.
 type ladder []int
 
+// maxConcurrent is how many ops may be escalated at once unless the user says.
+const maxConcurrent = 6
+
 // ladders builds the tiers of all items so that the K largest tier 1 deltas
-// fit pool bytes, and returns what they take. Where they do not fit, the
+// fit pool bytes, and returns what they take. Unless the user says K, it is
+// the largest up to maxConcurrent with which at least half of the ops that
+// could escalate can; if none, the one with which most can.
+func (p *problem) ladders(s *solution, pool int64) (best rungs) {
+	if p.opt.MaxConcurrent > 0 {
+		best = p.laddersOf(s, pool, p.opt.MaxConcurrent)
+	} else {
+		could := p.laddersOf(s, math.MaxInt64, maxConcurrent).escalating
+		for k := maxConcurrent; k >= 1 && 2*best.escalating < max(1, could); k-- {
+			if r := p.laddersOf(s, pool, k); r.escalating > best.escalating || best.ladders == nil {
+				best = r
+			}
+		}
+	}
+	for i := range best.ladders {
+		p.ceiling(&best.ladders[i], &p.items[i], best.pool)
+	}
+	return best
+}
+
+// rungs are the ladders of all items.
+type rungs struct {
+	ladders    []ladder
+	pool       int64 // bytes that the K largest tier 1 deltas take
+	k          int
+	escalating int // ops that have a tier 1
+}
+
+// laddersOf builds tiers 0 and 1. Where K of them do not fit the pool, the
 // largest deltas go: those ops get a smaller step, or none.
-func (p *problem) ladders(s *solution, pool int64) (ladders []ladder, taken int64, k int) {
+func (p *problem) laddersOf(s *solution, pool int64, k int) rungs {
 	limit := pool
 	for {
-		ladders = make([]ladder, len(p.items))
+		r := rungs{ladders: make([]ladder, len(p.items))}
 		var deltas []int64
 		for i := range p.items {
-			ladders[i] = p.climb(s, i, limit)
-			if d := p.items[i].delta(ladders[i], 1); d > 0 {
+			r.ladders[i] = p.climb(s, i, limit)
+			if d := p.items[i].delta(r.ladders[i], 1); d > 0 {
 				deltas = append(deltas, d)
 			}
 		}
-		k = min(p.opt.MaxConcurrent, len(deltas))
+		r.escalating = len(deltas)
+		r.k = min(k, len(deltas))
 		slices.SortFunc(deltas, func(a, b int64) int { return cmp.Compare(b, a) })
-		taken = 0
-		for _, d := range deltas[:k] {
-			taken += d
+		for _, d := range deltas[:r.k] {
+			r.pool += d
 		}
-		if taken <= pool {
-			break
+		if r.pool <= pool {
+			return r
 		}
 		limit = deltas[0] - 1
 	}
-	for i := range ladders {
-		p.ceiling(&ladders[i], &p.items[i], max(taken, 0))
-	}
-	return ladders, taken, k
 }
 
 // climb returns an item's default and, where its delta is at most limit, its

@@ -35,7 +35,8 @@ type Options struct {
 	Objective string // "": doc.ObjectiveKL
 
 	// MaxConcurrent is how many ops may be escalated at once, the K of the
-	// pool; 0: 6. It is lowered to the number of ops that can escalate.
+	// pool, and is lowered to the number of ops that can escalate; 0: 6, or
+	// fewer where the pool of six would leave most ops without escalation.
 	MaxConcurrent     int
 	Threshold         float64 // disagreement that escalates; 0: 0.15
 	PersistenceTokens int     // 0: 32
@@ -66,7 +67,6 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	if !slices.Contains([]string{StrategyOptimal, StrategyGreedyRDO, StrategyUniform}, o.Strategy) {
 		return o, &OptionError{"strategy", fmt.Sprintf("%q: want %s, %s or %s", o.Strategy, StrategyOptimal, StrategyGreedyRDO, StrategyUniform)}
 	}
-	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 6)
 	o.Threshold = cmp.Or(o.Threshold, 0.15)
 	o.PersistenceTokens = cmp.Or(o.PersistenceTokens, 32)
 	o.PrefillChunk = cmp.Or(o.PrefillChunk, 32)
@@ -78,13 +78,11 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 			o.KVCacheType = "f16"
 		}
 	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{{"max-concurrent", o.MaxConcurrent}, {"prefill-chunk", o.PrefillChunk}} {
-		if n.value < 1 {
-			return o, &OptionError{n.name, fmt.Sprintf("%d: want at least 1", n.value)}
-		}
+	if o.MaxConcurrent < 0 {
+		return o, &OptionError{"max-concurrent", fmt.Sprintf("%d: want at least 1", o.MaxConcurrent)}
+	}
+	if o.PrefillChunk < 1 {
+		return o, &OptionError{"prefill-chunk", fmt.Sprintf("%d: want at least 1", o.PrefillChunk)}
 	}
 	return o, nil
 }
@@ -116,6 +114,7 @@ type solver struct {
 	table   *doc.Table
 	machine *doc.Machine
 	budget  doc.Budget
+	given   Options // as the caller gave them
 	opt     Options
 	fixed   footprint.Fixed
 	problem *problem
@@ -135,6 +134,7 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 	if err := b.Validate(); err != nil {
 		return nil, &OptionError{"budget", err.Error()}
 	}
+	given := o
 	o, err := o.withDefaults(&t.Profile)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 	if m != nil {
 		run.ProcessBase = m.Memory.ProcessBaseBytes
 	}
-	s := &solver{table: t, machine: m, budget: b, opt: o}
+	s := &solver{table: t, machine: m, budget: b, given: given, opt: o}
 	if s.fixed, err = run.Fixed(); err != nil {
 		return nil, &OptionError{"context", err.Error()}
 	}

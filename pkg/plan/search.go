@@ -120,15 +120,11 @@ func (s *search) withinTime(lim limits, disk float64) *result {
 	}
 	bound, at := best.bound, best.prices
 	best = nil
-	mixes := []float64{0, 1}
-	if s.mode.ringMax == 0 {
-		mixes = []float64{1} // nothing is read ahead
-	}
-	for _, mix := range mixes {
+	for _, mix := range s.mixes() {
 		if mix > 0 && best != nil && best.use.computeNs <= best.use.ringNs {
 			break // compute is not what lacks
 		}
-		bisect(timeSteps, func(price float64) bool {
+		try := func(price float64) bool {
 			r := s.withinRAM(lim, prices{compute: mix * price, ring: (1 - mix) * price, demand: price, disk: disk})
 			if r == nil {
 				return false
@@ -143,12 +139,38 @@ func (s *search) withinTime(lim limits, disk float64) *result {
 				best = r
 			}
 			return true
-		})
+		}
+		if try(maxPrice) {
+			bisect(timeSteps, try)
+		}
 	}
 	if best != nil {
 		best.bound, best.prices = bound, at
 	}
 	return best
+}
+
+// mixes are the parts that compute has in the price of time that are tried.
+func (s *search) mixes() []float64 {
+	if s.mode.ringMax == 0 {
+		return []float64{1} // nothing is read ahead
+	}
+	return []float64{0, 1}
+}
+
+// fastest is the least time of a token that the search finds within the RAM,
+// in ns, with what is read then; ok is false if nothing fits the RAM.
+func (s *search) fastest(lim limits) (best usage, ok bool) {
+	for _, mix := range s.mixes() {
+		r := s.withinRAM(lim, prices{compute: mix * maxPrice, ring: (1 - mix) * maxPrice, demand: maxPrice})
+		if r == nil {
+			return best, false
+		}
+		if !ok || r.use.timeNs() < best.timeNs() {
+			best, ok = r.use, true
+		}
+	}
+	return best, ok
 }
 
 // withinRAM prices RAM until the solution fits; nil if even the smallest
