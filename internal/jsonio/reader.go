@@ -2,7 +2,6 @@ package jsonio
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,12 +15,28 @@ import (
 type Reader struct {
 	name   string
 	d      *jsontext.Decoder
+	in     *input
 	member []byte
+}
+
+// input remembers why reading failed: the decoder reports that as a fault of the text if it is in the middle of a value.
+type input struct {
+	io.Reader
+	err error
+}
+
+func (in *input) Read(b []byte) (int, error) {
+	n, err := in.Reader.Read(b)
+	if err != io.EOF {
+		in.err = err
+	}
+	return n, err
 }
 
 // NewReader reads the document r; the name, usually the file's, starts every error.
 func NewReader(name string, r io.Reader) *Reader {
-	return &Reader{name: name, d: jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true))}
+	in := &input{Reader: r}
+	return &Reader{name: name, d: jsontext.NewDecoder(in, jsontext.AllowDuplicateNames(true)), in: in}
 }
 
 // Kind tells the next value: 'n' null, 't' or 'f' boolean, '"' string, '0' number, '{' object, '[' array. It is another
@@ -151,8 +166,8 @@ func (r *Reader) fault(err error) error {
 	if err == io.EOF { // the text ends where a value should start
 		err = &jsontext.SyntacticError{ByteOffset: r.d.InputOffset(), Err: io.ErrUnexpectedEOF}
 	}
-	if _, ok := errors.AsType[*jsontext.SyntacticError](err); !ok { // of the io.Reader, and none of the document
-		return fmt.Errorf("%s: %w", r.name, err)
+	if r.in.err != nil { // no fault of the document
+		return fmt.Errorf("%s: %w", r.name, r.in.err)
 	}
 	err = newError(r.name, nil, err)
 	if e := err.(*Error); e.Pointer == "" {

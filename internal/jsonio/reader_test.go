@@ -130,7 +130,7 @@ func TestReaderErrors(t *testing.T) {
 // TestReaderReadError: that the file cannot be read is not the document's fault.
 func TestReaderReadError(t *testing.T) {
 	broken := errors.New("disk on fire")
-	for _, start := range []string{``, `{"a`, `{"a": `, `{"a": "b`, `{"a": 1,`} {
+	for _, start := range []string{``, `{"a`, `{"a": `, `{"a": "b`, `{"a": 1,`, `{"a": [{"b": `} {
 		_, err := readAny(NewReader("t.json", io.MultiReader(strings.NewReader(start), iotest.ErrReader(broken))))
 		if _, document := errors.AsType[*Error](err); document || !errors.Is(err, broken) {
 			t.Errorf("after %q: %v", start, err)

@@ -7,15 +7,16 @@ import (
 	"substrate/internal/jsonio"
 )
 
-// Load reads a tokenizer.json of the given size. The name, usually the file's, starts every error. The file is read as a
-// stream, once, or twice if merges come before the vocabulary in it. Loading SmolLM2's allocates 8.5 MiB, garbage included.
+// Load reads a tokenizer.json of the given size. The name, usually the file's, starts every error; what is wrong with the
+// document is a *jsonio.Error, what is wrong with reading it is not. The file is read as a stream, once, or twice if merges
+// come before the vocabulary in it. Loading SmolLM2's allocates 8.5 MiB, garbage included.
 func Load(r io.ReaderAt, size int64, name string) (*Tokenizer, error) {
 	l := loader{open: func() *jsonio.Reader {
 		return jsonio.NewReader(name, io.NewSectionReader(r, 0, size))
 	}}
 	t, err := l.load()
 	if err != nil {
-		return nil, jsonio.Within(name, "", err)
+		return nil, jsonio.Name(name, err)
 	}
 	return t, nil
 }

@@ -2,11 +2,14 @@ package tokenizer
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"substrate/internal/jsonio"
 )
 
 // tinyJSON is a tokenizer.json of a few tokens; tests replace parts of it.
@@ -152,8 +155,9 @@ func TestLoadErrors(t *testing.T) {
 // TestReadErrors lets the file fail under the loader.
 func TestReadErrors(t *testing.T) {
 	r := failingReaderAt{[]byte(tinyJSON), 200}
-	if _, err := Load(r, int64(len(tinyJSON)), "t.json"); err == nil || !strings.Contains(err.Error(), iotest.ErrTimeout.Error()) {
-		t.Errorf("got %v", err)
+	_, err := Load(r, int64(len(tinyJSON)), "t.json")
+	if _, document := errors.AsType[*jsonio.Error](err); document || !errors.Is(err, iotest.ErrTimeout) {
+		t.Errorf("got %v, which should be the reader's error and none of the document", err)
 	}
 }
 
