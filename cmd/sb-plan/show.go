@@ -61,15 +61,18 @@ func showPlan(w io.Writer, p *doc.Plan) error {
 		return showLadder(w, &p.OpBundles[0])
 	}
 	ops = ops[:min(largest, len(ops))]
-	var sum int64
 	fmt.Fprintf(w, "\nlargest escalations:\n")
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, b := range ops {
-		sum += b.Tiers[1].DeltaBytes
 		fmt.Fprintf(t, "  %s\t%s -> %s\t+%s\trisk %.3g -> %.3g\n", b.Op, b.Tiers[0].Level, b.Tiers[1].Level, size(b.Tiers[1].DeltaBytes), b.Tiers[0].QualityRisk, b.Tiers[1].QualityRisk)
 	}
 	t.Flush()
-	fmt.Fprintf(w, "  together %s (%d bytes)\n", size(sum), sum)
+	k := min(p.Escalation.MaxConcurrent, len(ops))
+	var sum int64
+	for _, b := range ops[:k] {
+		sum += b.Tiers[1].DeltaBytes
+	}
+	fmt.Fprintf(w, "  at most %d at once: the largest %d take %s (%d bytes)\n", p.Escalation.MaxConcurrent, k, size(sum), sum)
 	return showLadder(w, ops[0])
 }
 
