@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"substrate/internal/backends"
 	"substrate/internal/cli"
@@ -40,10 +45,14 @@ func machineVerb() cli.Verb {
 }
 
 func measureMachine(ctx context.Context, env *cli.Env, dir string, b *backends.Flags) (*doc.Machine, error) {
+	unlock, err := lockMachine(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	m := &doc.Machine{Format: doc.FormatMachine, Source: doc.SourceMeasured, Threads: b.Threads.Count()}
 	reads := env.Progress("reading", "points", 0)
 	defer reads.Close()
-	var err error
 	m.Reads, err = calib.MeasureReads(ctx, dir, func(done, total int) { reads.Set(int64(done)) })
 	if err != nil {
 		return nil, err
@@ -65,4 +74,31 @@ func measureMachine(ctx context.Context, env *cli.Env, dir string, b *backends.F
 	}
 	m.Memory, err = calib.Memory(os.DirFS("/"), dispatchNs)
 	return m, err
+}
+
+// lockMachine waits until no other process measures this machine: two at once
+// would measure each other.
+func lockMachine(ctx context.Context, env *cli.Env) (unlock func(), err error) {
+	name := filepath.Join(os.TempDir(), fmt.Sprintf("substrate-machine-%d.lock", os.Getuid()))
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for told := false; ; told = true {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(&os.PathError{Op: "lock", Path: name, Err: err}, f.Close())
+		}
+		if !told {
+			env.Notef("waiting for another measurement of this machine")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }

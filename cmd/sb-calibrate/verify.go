@@ -17,11 +17,10 @@ import (
 )
 
 type verifyOptions struct {
-	model, tier, stats, kv string
-	controls               string
-	predicted              bool
-	text                   *textFlags
-	backend                *backends.Flags
+	model, plan, tier, stats, kv string
+	controls                     string
+	text                         *textFlags
+	backend                      *backends.Flags
 }
 
 func verifyVerb() cli.Verb {
@@ -37,6 +36,7 @@ func verifyVerb() cli.Verb {
 			output := cli.OutputFlag(fs)
 			o := &verifyOptions{}
 			fs.StringVar(&o.model, "model", "", "the reference: `MODEL`, a folder or a GGUF file")
+			fs.StringVar(&o.plan, "plan", "", "verify the plan `NAME` of a store (default: its first)")
 			fs.StringVar(&o.tier, "tier", "default", "measure every op at its `TIER` default or top")
 			fs.StringVar(&o.controls, "uniform", "", "measure uniform encodings of these widths in `BITS` too: 2,3,4")
 			fs.StringVar(&o.stats, "stats", "", "the statistics `FILE` of the calibration, if it is not in the cache folder")
