@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"substrate/internal/mem"
 	"substrate/pkg/doc"
 	"substrate/pkg/trace"
 )
@@ -231,21 +230,6 @@ func (g *generation) result(reason string) Result {
 		res.BitsServed = r.servedBits / r.servedWeights
 	}
 	return res
-}
-
-// start writes the first line of the trace.
-func (r *Run) start() {
-	enforced := "none"
-	if e := r.opt.Environment; e != nil && e.Cgroup.Limit != mem.NoLimit {
-		enforced = "cgroup"
-	}
-	m := r.source.Manifest()
-	r.opt.Trace.Start(&doc.RunStart{
-		TraceHead: r.reads.head(), Synthetic: m.Synthetic || r.plan.Synthetic, ModelID: m.ModelID, Manifest: r.manifest, Plan: r.plan.Name,
-		Mode: r.mode.String(), Backend: r.backend.Name(), Activations: r.opt.Activations, CPUPath: r.backend.Path(), Threads: r.opt.Threads,
-		Seed: r.opt.Seed, CapBytes: r.opt.CapBytes, CapSource: r.opt.CapSource, Enforced: enforced, DirectReads: r.reads.direct,
-		PromptTokens: r.opt.PromptTokens, Ledger: r.ledger, Predicted: r.plan.Predicted,
-	})
 }
 
 // End writes the last line of the trace. exit is the process's exit code.

@@ -95,18 +95,16 @@ func makePlan(t testing.TB, p *doc.Profile, s planSpec) *doc.Plan {
 		}
 		plan.OpBundles = append(plan.OpBundles, makeBundle(t, plan, op, s.ladder(op), known))
 	}
+	for i := range plan.OpBundles { // only what fits the pool is in a plan
+		b := &plan.OpBundles[i]
+		for len(b.Tiers) > 2 && b.Tiers[len(b.Tiers)-1].DeltaBytes > s.pool {
+			b.Tiers = b.Tiers[:len(b.Tiers)-1]
+		}
+	}
 	residencyOf(p, plan, &plan.Scheduled, s, func(b *doc.OpBundle) *doc.Tier { return &b.Tiers[0] })
 	residencyOf(p, plan, &plan.Exact, s, func(b *doc.OpBundle) *doc.Tier { return &b.Tiers[len(b.Tiers)-1] })
 	plan.Scheduled.Ledger = append(plan.Scheduled.Ledger, doc.LedgerLine{Name: doc.LedgerPool, Bytes: s.pool})
 	plan.Memory, plan.PeakBytes = plan.Scheduled.Ledger, doc.SumLedger(plan.Scheduled.Ledger)
-	if s.pool > 0 { // only what fits is in a plan
-		for i := range plan.OpBundles {
-			b := &plan.OpBundles[i]
-			for len(b.Tiers) > 1 && b.Tiers[len(b.Tiers)-1].DeltaBytes > s.pool {
-				b.Tiers = b.Tiers[:len(b.Tiers)-1]
-			}
-		}
-	}
 	if err := plan.Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"substrate/internal/mem"
+	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
 )
@@ -40,31 +41,80 @@ func (e *RefusedError) Hint() string {
 	return fmt.Sprintf("the smallest budget that works is --max-ram %d", e.Smallest)
 }
 
+// fixedMemory is the part of the ledger that does not depend on where records
+// live.
+func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
+	o, a := &r.opt, r.program.arch
+	f, err := footprint.Run{
+		Profile: profile, KVCacheType: o.KVType, Context: o.Context, PrefillChunk: r.chunk,
+	}.Fixed()
+	if err != nil {
+		return f, err
+	}
+	f.Scratch += 4*int64(a.VocabSize) + backend.ScratchBytes(backend.ScratchSpec{
+		Rows: r.chunk * max(1, a.ExpertsPerToken), Cols: r.program.widest(), HeadDim: a.HeadDim, Threads: max(1, o.Threads),
+	})
+	if o.Tokenizer > 0 {
+		f.Tokenizer = o.Tokenizer
+	}
+	f.Staging = 0
+	for i := range r.program.records {
+		if r.program.records[i].zstd {
+			f.Staging = frameBytes
+		}
+	}
+	f.ProcessBase = o.ProcessBase
+	if f.ProcessBase == 0 {
+		f.ProcessBase = r.program.processBase()
+	}
+	return f, nil
+}
+
+// Measured parts of the process base, see TestProcessBase. They are upper
+// bounds: a peak above the cap must never happen.
+const (
+	codeBytes    = 12 << 20 // mapped files, runtime, stacks, garbage
+	opBytes      = 512      // what a run knows of an op
+	recordBytes  = 3 << 10  // of a record, with its kernel handles
+)
+
+// processBase is what the process takes beside all that is counted apart.
+func (p *program) processBase() int64 {
+	return codeBytes + opBytes*int64(len(p.ops)) + recordBytes*int64(len(p.records))
+}
+
+// widest is the most inputs that a matrix has.
+func (p *program) widest() (cols int) {
+	for i := range p.records {
+		for _, t := range p.records[i].layout.Tensors {
+			cols = max(cols, t.Cols)
+		}
+	}
+	return cols
+}
+
 // admit decides where records live under the cap, or refuses. Nothing of size
 // has been allocated yet: resident is what the process takes so far.
-func admit(p *program, plan *doc.Plan, fixed footprint.Fixed, o *Options, resident int64) (*residency, []doc.LedgerLine, error) {
-	var pool int64
-	if o.Verifier != nil && o.Mode == Scheduled {
-		pool = plan.PoolBytes
-	}
-	rest := fixed.Sum() + pool
-	r, smallest := p.fit(o.Mode, plan, o.CapBytes-rest)
-	if r == nil {
+func (r *Run) admit(resident int64) (*residency, error) {
+	o := &r.opt
+	rest := r.fixed.Sum() + r.poolBytes
+	res, smallest := r.program.fit(r.mode, r.planned, o.CapBytes-rest)
+	if res == nil {
 		// The ledger of the smallest run shows why.
-		least, _ := p.fit(o.Mode, plan, smallest)
-		return nil, nil, &RefusedError{
+		least, _ := r.program.fit(r.mode, r.planned, smallest)
+		return nil, &RefusedError{
 			CapBytes: o.CapBytes,
 			Reason:   fmt.Sprintf("the cap is %d bytes (%s), the smallest run takes %d", o.CapBytes, o.CapSource, smallest+rest),
-			Ledger:   ledger(least, fixed, pool),
+			Ledger:   r.list(least),
 			Smallest: smallest + rest,
 		}
 	}
-	lines := ledger(r, fixed, pool)
-	return r, lines, allows(o.Environment, o, doc.SumLedger(lines)-resident, smallest+rest)
+	r.ledger = r.list(res)
+	return res, allows(o.Environment, o, doc.SumLedger(r.ledger)-resident, smallest+rest)
 }
 
-func ledger(r *residency, fixed footprint.Fixed, pool int64) []doc.LedgerLine {
-	return footprint.Ledger(fixed, footprint.Holdings{Weights: r.weights, Slots: r.slots, Ring: r.ring, Pool: pool})
+func (r *Run) list(res *residency) []doc.LedgerLine {
+	return footprint.Ledger(r.fixed, footprint.Holdings{Weights: res.weights, Slots: res.slots, Ring: res.ring, Pool: r.poolBytes})
 }
 
 // allows refuses if the environment would stop the run before its cap does:

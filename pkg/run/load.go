@@ -54,7 +54,11 @@ func (r *Run) load(ctx context.Context) error {
 // their size beside their place.
 const (
 	frameBufferBytes = 512 << 10
-	maxFrameWindow   = 8 << 20 // sb-pack writes 1 MiB
+	maxFrameWindow   = 1 << 20 // what sb-pack writes
+
+	// frameBytes is what decoding takes at its peak: the buffer, the decoder's
+	// history of two windows, its tables.
+	frameBytes = 4 << 20
 )
 
 // loadCompressed reads the resident records that are compressed.

@@ -60,7 +60,7 @@ func (r *Run) allocate(res *residency) (err error) {
 			return err
 		}
 	}
-	if err := r.reads.openFiles(r.source); err != nil {
+	if err := r.reads.openFiles(p); err != nil {
 		return err
 	}
 	r.reads.reader = stream.NewReader(stream.Options{Workers: r.opt.Workers, Clock: r.opt.Clock, Requests: r.requests()})

@@ -37,7 +37,7 @@ type binding struct {
 
 // openPool allocates the escalation pool and starts the controller.
 func (r *Run) openPool() error {
-	r.controller = NewTierController(r.plan.Plan)
+	r.controller = NewTierController(r.plan)
 	r.controller.OnChange = r.traceTier
 	r.bundle = make([]int, len(r.program.ops))
 	for i := range r.program.ops {

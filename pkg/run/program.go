@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"strings"
 
 	"substrate/pkg/doc"
 	"substrate/pkg/store"
@@ -9,12 +10,18 @@ import (
 
 // program is a plan bound to a store: every op with its ladder of levels, and
 // every record with its place on disk.
+//
+// It holds on to nothing of the documents that it was made of: a manifest can
+// be larger than what a run needs of it.
 type program struct {
 	arch    *doc.Architecture
 	ops     []op
 	records []record
 	steps   []int32   // ops outside the experts, in the order of a step
 	experts [][]int32 // by layer
+
+	files []string // of records, by number
+	align int64    // of records in them
 }
 
 // op is an op of the model that owns records or shares another's.
@@ -42,7 +49,7 @@ type record struct {
 	op     int32
 	layout *doc.RecordLayout
 	bytes  int64 // raw, as resident
-	file   int
+	file   int   // index into program.files
 	offset int64
 	stored int64 // in the file
 	crc    uint32
@@ -51,17 +58,24 @@ type record struct {
 
 // bind makes a program of a plan in a store.
 func bind(s *store.Store, plan *store.Plan) (*program, error) {
-	profile := &s.Manifest().Profile
-	p := &program{arch: &profile.Architecture}
+	m := s.Manifest()
+	profile, arch := &m.Profile, m.Profile.Architecture
+	p := &program{arch: &arch, files: make([]string, len(m.Files)), align: m.Align}
+	layouts := make(map[int]*doc.RecordLayout)
 	byRecord := make(map[string]int32, len(plan.Catalog))
 	for i := range plan.Catalog {
 		id := plan.Catalog[i].ID
 		r := plan.Record(id)
 		byRecord[id] = int32(i)
-		layout := s.Layout(r)
+		if layouts[r.Layout] == nil {
+			layout := m.Layouts[r.Layout]
+			layouts[r.Layout] = &layout
+		}
 		p.records = append(p.records, record{
-			id: id, layout: layout, bytes: layout.Bytes, file: r.File, offset: r.Offset, stored: r.Bytes, crc: r.CRC32C, zstd: r.Zstd,
+			id: strings.Clone(id), layout: layouts[r.Layout], bytes: layouts[r.Layout].Bytes,
+			file: r.File, offset: r.Offset, stored: r.Bytes, crc: r.CRC32C, zstd: r.Zstd,
 		})
+		p.files[r.File] = s.File(r.File)
 	}
 	bundles := make(map[string]*doc.OpBundle, len(plan.OpBundles))
 	for i := range plan.OpBundles {
@@ -75,7 +89,7 @@ func bind(s *store.Store, plan *store.Plan) (*program, error) {
 			continue // the router's step ends with it
 		}
 		n := int32(len(p.ops))
-		own := op{id: o.ID, kind: o.Kind, layer: o.Layer, expert: o.Expert, owner: n, params: o.Parameters}
+		own := op{id: strings.Clone(o.ID), kind: o.Kind, layer: o.Layer, expert: o.Expert, owner: n, params: o.Parameters}
 		switch b := bundles[o.ID]; {
 		case o.Shares != "":
 			owner, ok := byOp[o.Shares]

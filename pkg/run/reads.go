@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"substrate/pkg/doc"
-	"substrate/pkg/store"
 	"substrate/pkg/stream"
 	"substrate/pkg/trace"
 )
@@ -14,7 +13,7 @@ import (
 // reads submits reads of records, waits for them and accounts for them.
 type reads struct {
 	reader  *stream.Reader
-	files   []stream.File                 // by file of the manifest, nil without records
+	files   []stream.File                 // by file of the manifest, nil for others
 	direct  bool                          // every file is read past the page cache
 	wrap    func(stream.File) stream.File // for tests, between files and workers
 	records []record
@@ -39,16 +38,14 @@ type request struct {
 func newRequest() request { return request{Request: stream.NewRequest()} }
 
 // openFiles opens the files that hold records.
-func (s *reads) openFiles(st *store.Store) error {
-	m := st.Manifest()
-	s.files = make([]stream.File, len(m.Files))
+func (s *reads) openFiles(p *program) error {
+	s.files = make([]stream.File, len(p.files))
 	s.direct = true
-	for i := range s.records {
-		n := s.records[i].file
-		if s.files[n] != nil {
+	for n, path := range p.files {
+		if path == "" {
 			continue
 		}
-		f, err := stream.Open(st.File(n), int(m.Align))
+		f, err := stream.Open(path, int(p.align))
 		if err != nil {
 			return err
 		}

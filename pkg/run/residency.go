@@ -235,13 +235,13 @@ func (r *residency) apply(c cut) {
 	}
 }
 
-// fit decides where records live within a budget of bytes: as the plan says,
+// fit decides where records live within a budget of bytes: as planned,
 // with more resident where there is room, or cut until it fits. It also
 // returns the smallest budget that any cut fits; the residency is nil if the
 // budget is smaller.
-func (p *program) fit(m Mode, plan *doc.Plan, budget int64) (r *residency, smallest int64) {
+func (p *program) fit(m Mode, planned *residency, budget int64) (r *residency, smallest int64) {
 	cuts := p.cuts(m)
-	at := p.planned(m, plan)
+	at := planned.clone()
 	smallest = at.bytes()
 	if smallest <= budget {
 		r = at.clone()

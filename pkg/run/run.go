@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"substrate/internal/mem"
 	"substrate/pkg/arch"
@@ -50,25 +51,28 @@ type Options struct {
 
 // Run is a loaded model, ready to generate. It is used by one goroutine.
 type Run struct {
-	program  *program
-	plan     *store.Plan
-	mode     Mode
-	opt      Options
-	ledger   []doc.LedgerLine
-	counted  *mem.Arena
-	backend  backend.Backend
-	graph    *arch.Graph
-	reads    reads
-	meter    *mem.Meter
-	sampler  *sampler
-	chunk    int
-	manifest string
-	source   *store.Store
+	program *program
+	plan    *doc.Plan // only where the verifier needs it
+	period  int64     // slot_period_tokens
+	lead    int64     // slot_lead_tokens
+	mode    Mode
+	opt     Options
+	planned *residency
+	fixed   footprint.Fixed
+	ledger  []doc.LedgerLine
+	counted *mem.Arena
+	backend backend.Backend
+	graph   *arch.Graph
+	reads   reads
+	meter   *mem.Meter
+	sampler *sampler
+	chunk   int
 
 	weights           []backend.Slab // resident records
 	places            []place        // by record
 	ringSlab, slots   backend.Slab   // nil if there are none
 	pool              *pool
+	poolBytes         int64
 	own               []*arch.Weights // by op outside the experts
 	ring              ring
 	entry             []int // by op: its entry in the ring, -1 for none
@@ -111,46 +115,77 @@ func Open(ctx context.Context, s *store.Store, planName string, b backend.Backen
 			b.Close()
 		}
 	}()
-	plan, err := s.Plan(planName)
+	r, start, err := prepare(s, planName, b, o)
 	if err != nil {
 		return nil, err
 	}
-	p, err := bind(s, plan)
-	if err != nil {
-		return nil, fmt.Errorf("plan %q: %w", plan.Name, err)
-	}
-	if err := o.complete(plan.Plan, p.arch); err != nil {
+	// What was read of the documents is garbage now. It goes back before
+	// memory is taken, so that the two never add up.
+	s = nil
+	debug.FreeOSMemory()
+	if r.meter, err = mem.NewMeter(); err != nil {
 		return nil, err
 	}
-	fixed, err := o.fixed(&s.Manifest().Profile, plan.Plan)
+	now, err := r.meter.Read()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.meter.Close())
 	}
-	meter, err := mem.NewMeter()
+	res, err := r.admit(now.Resident)
 	if err != nil {
-		return nil, err
-	}
-	now, err := meter.Read()
-	if err != nil {
-		return nil, err
-	}
-	res, lines, err := admit(p, plan.Plan, fixed, &o, now.Resident)
-	if err != nil {
-		return nil, err
-	}
-	r = &Run{
-		program: p, plan: plan, mode: o.Mode, opt: o, ledger: lines, counted: mem.NewArena(), backend: b, meter: meter,
-		sampler: newSampler(o.Temperature, uint64(o.Seed)), chunk: plan.PrefillChunk, manifest: s.SHA256(), source: s,
-		reads: reads{records: p.records, clock: o.Clock, trace: o.Trace, wrap: o.wrapFile, token: -1},
+		return nil, errors.Join(err, r.meter.Close())
 	}
 	if err := r.allocate(res); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	r.start()
+	r.start(start)
 	if err := r.load(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, r.sample()
+}
+
+// prepare binds plan and store, and works out the parts of the ledger that do
+// not depend on where records live.
+func prepare(s *store.Store, planName string, b backend.Backend, o Options) (*Run, *doc.RunStart, error) {
+	plan, err := s.Plan(planName)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := bind(s, plan)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plan %q: %w", plan.Name, err)
+	}
+	if err := o.complete(plan.Plan, p.arch); err != nil {
+		return nil, nil, err
+	}
+	r := &Run{
+		program: p, period: int64(plan.SlotPeriod), lead: int64(plan.SlotLead), planned: p.planned(o.Mode, plan.Plan),
+		mode: o.Mode, opt: o, counted: mem.NewArena(), backend: b, chunk: plan.PrefillChunk,
+		reads: reads{records: p.records, clock: o.Clock, trace: o.Trace, wrap: o.wrapFile, token: -1},
+	}
+	if o.Verifier != nil && o.Mode == Scheduled {
+		r.plan, r.poolBytes = plan.Plan, plan.PoolBytes
+	}
+	m := s.Manifest()
+	if r.fixed, err = r.fixedMemory(&m.Profile); err != nil {
+		return nil, nil, err
+	}
+	return r, &doc.RunStart{
+		Synthetic: m.Synthetic || plan.Synthetic, ModelID: m.ModelID, Manifest: s.SHA256(), Plan: plan.Name, Predicted: plan.Predicted,
+	}, nil
+}
+
+// start writes the first line of the trace.
+func (r *Run) start(l *doc.RunStart) {
+	o := &r.opt
+	l.TraceHead, l.Mode, l.Ledger = r.reads.head(), r.mode.String(), r.ledger
+	l.Backend, l.CPUPath, l.Activations, l.Threads = r.backend.Name(), r.backend.Path(), o.Activations, o.Threads
+	l.Seed, l.CapBytes, l.CapSource, l.PromptTokens = o.Seed, o.CapBytes, o.CapSource, o.PromptTokens
+	l.DirectReads, l.Enforced = r.reads.direct, "none"
+	if e := o.Environment; e != nil && e.Cgroup.Limit != mem.NoLimit {
+		l.Enforced = "cgroup"
+	}
+	o.Trace.Start(l)
 }
 
 // complete fills the zero values in.
@@ -172,20 +207,6 @@ func (o *Options) complete(plan *doc.Plan, a *doc.Architecture) error {
 	}
 	o.Context = min(o.Context, a.ContextTokens)
 	return nil
-}
-
-// fixed is the part of the ledger that the plan does not decide.
-func (o *Options) fixed(profile *doc.Profile, plan *doc.Plan) (footprint.Fixed, error) {
-	f, err := footprint.Run{
-		Profile: profile, KVCacheType: o.KVType, Context: o.Context, PrefillChunk: plan.PrefillChunk, ProcessBase: o.ProcessBase,
-	}.Fixed()
-	if err != nil {
-		return f, err
-	}
-	if o.Tokenizer > 0 {
-		f.Tokenizer = o.Tokenizer
-	}
-	return f, nil
 }
 
 // Ledger is the memory of the run by purpose.

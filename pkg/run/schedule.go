@@ -12,7 +12,7 @@ import (
 // for if late. So what is in a slot at a token is a function of the routing of
 // the tokens before, never of the disk.
 func (r *Run) scheduleSlots(ctx context.Context) error {
-	period, lead := int64(r.plan.SlotPeriod), int64(r.plan.SlotLead)
+	period, lead := r.period, r.lead
 	switch at := r.tokens % period; {
 	case at == (period-lead)%period && r.tokens >= period-lead:
 		for l := range r.banks {

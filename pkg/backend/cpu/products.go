@@ -41,7 +41,10 @@ func (b *Backend) input(x *C.float, rows, cols int) {
 
 // run computes the first n tasks.
 func (b *Backend) run(n int) {
-	C.sb_products(&b.fixed.context, &b.fixed.input, &b.fixed.tasks[0], C.int(n))
+	// For the address of an element in the call itself, cgo would copy the
+	// whole array to the heap to check it for pointers.
+	first := &b.fixed.tasks[0]
+	C.sb_products(&b.fixed.context, &b.fixed.input, first, C.int(n))
 }
 
 // offset is the address of a float of an array.
