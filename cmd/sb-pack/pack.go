@@ -59,6 +59,7 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 	case *f.output == "":
 		return cli.WithHint(cli.Usage("-o STORE is missing"), usage)
 	}
+	output := filepath.Clean(*f.output)
 	plans, err := readPlans(env, args)
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 		return err
 	}
 	defer stats.Close()
-	need := takes(build, *f.output, f.threads.Count())
+	need := takes(build, output, f.threads.Count())
 	if err := need.limitRAM(f.workRAM); err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 	}
 	progress := env.Progress("packing", "bytes", build.Bytes())
 	defer progress.Close()
-	packed, err := build.Write(ctx, *f.output, store.Options{
+	packed, err := build.Write(ctx, output, store.Options{
 		Source: m, Stats: stats, Weights: m.WeightsSHA256, Fingerprint: fingerprint, Threads: f.threads.Count(),
 		Note: env.Notef,
 		Progress: func(record string, bytes int64) {

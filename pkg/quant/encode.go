@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"substrate/pkg/doc"
 	"substrate/pkg/plane"
 )
@@ -121,14 +119,14 @@ func (e *Encoder) fitRows(ctx context.Context, dst plane.Matrix, t *doc.Tensor, 
 		threads = runtime.GOMAXPROCS(0)
 	}
 	next := blocks{rows: t.Rows, size: max(1, blockValues/t.Cols)}
-	var group errgroup.Group
+	var workers sync.WaitGroup
 	for range min(threads, (t.Rows+next.size-1)/next.size) {
-		group.Go(func() error {
+		workers.Go(func() {
 			b := block{source: e.Source, tensor: t, below: below, fitter: fitter}
 			for {
 				row, n := next.take()
 				if n == 0 {
-					return nil
+					return
 				}
 				err := ctx.Err()
 				if err == nil {
@@ -136,12 +134,12 @@ func (e *Encoder) fitRows(ctx context.Context, dst plane.Matrix, t *doc.Tensor, 
 				}
 				if err != nil {
 					next.fail(row, err)
-					return nil
+					return
 				}
 			}
 		})
 	}
-	group.Wait()
+	workers.Wait()
 	return next.err
 }
 

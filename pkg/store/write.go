@@ -137,35 +137,26 @@ func (c *Build) existing(ctx context.Context, path string, opt Options) (*doc.Pa
 	if err != nil {
 		return nil, &ExistsError{path, fmt.Sprintf("is a store that cannot be read (%v): remove it, or choose another name", err)}
 	}
-	weights, err := opt.Weights(ctx)
+	same, err := c.sameAs(ctx, s, opt.Weights)
 	if err != nil {
 		return nil, err
 	}
-	if !c.sameAs(s, weights) {
+	if !same {
 		return nil, &ExistsError{path, "is a finished store of another plan or model, and stores are immutable: remove it, or choose another name"}
 	}
 	return s.packed(), nil
 }
 
-// sameAs reports whether a store holds what c would write.
-func (c *Build) sameAs(s *Store, weights string) bool {
+// sameAs reports whether a store holds what c would write. It reads the
+// weights only if all else is the same.
+func (c *Build) sameAs(ctx context.Context, s *Store, weights func(context.Context) (string, error)) (bool, error) {
 	m := s.manifest
 	if len(m.Records) != len(c.items) || len(m.Plans) != len(c.plans) || len(m.Files) != len(c.files)+len(c.plans)+len(c.spec.Texts) {
-		return false
-	}
-	type key struct{ id, identity string }
-	records := map[key]bool{}
-	for i := range m.Records {
-		records[key{m.Records[i].ID, m.Records[i].Identity}] = true
-	}
-	for i, identity := range c.identities(weights) {
-		if !records[key{c.items[i].id, identity}] {
-			return false
-		}
+		return false, nil
 	}
 	for i := range c.plans {
 		if m.Plans[i].Name != c.plans[i].name || m.Plans[i].SHA256 != digest(c.plans[i].text) {
-			return false
+			return false, nil
 		}
 	}
 	sums := map[string]string{}
@@ -174,10 +165,24 @@ func (c *Build) sameAs(s *Store, weights string) bool {
 	}
 	for _, t := range c.spec.Texts {
 		if sums[t.File] != digest(t.Data) {
-			return false
+			return false, nil
 		}
 	}
-	return true
+	sum, err := weights(ctx)
+	if err != nil {
+		return false, err
+	}
+	type key struct{ id, identity string }
+	records := map[key]bool{}
+	for i := range m.Records {
+		records[key{m.Records[i].ID, m.Records[i].Identity}] = true
+	}
+	for i, identity := range c.identities(sum) {
+		if !records[key{c.items[i].id, identity}] {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // packed is the line that tells of s.
