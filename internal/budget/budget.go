@@ -37,7 +37,7 @@ func Define(fs *pflag.FlagSet) *Flags {
 	f.SSD = cli.SizeFlag(fs, "ssd-bw", "read no faster than `SIZE` per second, as 2G")
 	fs.StringVar(&f.Machine, "machine", "", "measurements of the computer, `FILE` of sb-calibrate machine (default: conservative guesses)")
 	fs.StringVar(&f.Options.Objective, "objective", "", "`NAME`: kl, the best quality in the budget, or cap, the least memory that meets --quality (default kl)")
-	fs.StringVar(&f.Options.Strategy, "strategy", "", "`NAME`: optimal, greedy-rdo or uniform (default optimal; greedy-rdo for --objective cap)")
+	fs.StringVar(&f.Options.Strategy, "strategy", "", "`NAME`: optimal, static (optimal without streaming), greedy-rdo or uniform (default optimal; greedy-rdo for --objective cap)")
 	fs.IntVar(&f.Options.MaxConcurrent, "max-concurrent", 0, "let `N` ops be escalated at once (default 6, or fewer where memory is short)")
 	fs.StringVar(&f.Options.KVCacheType, "kv-type", "", "`TYPE` of the KV cache (default f16)")
 	fs.IntVar(&f.Options.PrefillChunk, "prefill-chunk", 0, "read the prompt `N` tokens at a time (default 32)")

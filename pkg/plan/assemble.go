@@ -12,7 +12,12 @@ import (
 // assemble writes a solution down as a plan and checks it.
 func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	p := s.problem
-	up := s.climb(r)
+	var up rungs
+	if r.search != nil && s.opt.Objective == doc.ObjectiveKL {
+		r, up = s.refine(r)
+	} else {
+		up = p.ladders(r.sol, p.free-r.use.ram())
+	}
 	ladders, pool := up.ladders, up.pool
 	if err := p.trimDisk(ladders); err != nil {
 		return nil, s.infeasible(err)
@@ -55,36 +60,13 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	d.PeakBytes = doc.SumLedger(d.Memory)
 	d.Predicted = s.predict(&r.use, ladders)
 	d.Uniform = s.uniformControl(r.use.ram())
-	if s.opt.Strategy == StrategyOptimal && s.opt.Objective == doc.ObjectiveKL {
-		d.Certificate = certificate(&r.use, r.lowerBound(p.free-pool), s.cleaned)
+	if r.search != nil && s.opt.Objective == doc.ObjectiveKL {
+		d.Certificate = certificate(r, s.cleaned)
 	}
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("internal error: the plan breaks its own rules: %w", err)
 	}
 	return d, nil
-}
-
-// climb builds the ladders of a result. What they leave of the pool's reserve
-// goes to the default path, which may change them again.
-func (s *solver) climb(r *result) (up rungs) {
-	p := s.problem
-	for range 3 {
-		reserve := p.free - r.use.ram()
-		if s.opt.Objective == doc.ObjectiveKL {
-			reserve = min(reserve, max(up.pool, s.poolReserve()))
-		}
-		up = p.ladders(r.sol, reserve)
-		if r.search == nil {
-			break
-		}
-		lim := r.lim
-		lim.ram = p.free - up.pool
-		if !r.search.fill(r.sol, lim) {
-			return up
-		}
-		r.use = p.use(r.sol)
-	}
-	return p.ladders(r.sol, p.free-r.use.ram())
 }
 
 func holdings(u *usage, pool int64) footprint.Holdings {
@@ -271,16 +253,16 @@ func (s *solver) klSource() string {
 }
 
 // certificate states the bound in integers.
-func certificate(u *usage, least rival, cleaned int) *doc.Certificate {
+func certificate(r *result, cleaned int) *doc.Certificate {
 	c := &doc.Certificate{
-		LowerBound: picoNats(math.Floor, least.bound),
-		Value:      picoNats(math.Ceil, u.kl),
+		LowerBound: picoNats(math.Floor, r.bound),
+		Value:      picoNats(math.Ceil, r.use.kl),
 		Cleaned:    cleaned,
 	}
 	if c.Value > 0 {
 		c.RelativeGap = float64(c.Value-c.LowerBound) / float64(c.Value)
 	}
-	c.Multipliers = []doc.Multiplier{multiplier("ram_bytes", least.prices.ram), multiplier("token_ns", least.prices.demand)}
+	c.Multipliers = []doc.Multiplier{multiplier("ram_bytes", r.prices.ram), multiplier("token_ns", r.prices.demand)}
 	return c
 }
 

@@ -45,6 +45,9 @@ func (s *solver) checkQuality(r *result) error {
 // modes lists the ways of streaming that are worth a search: by the largest
 // op that passes through the ring, which decides what the ring costs.
 func (p *problem) modes() []mode {
+	if p.opt.Strategy == StrategyStatic {
+		return nil
+	}
 	var sizes []int64
 	for i := range p.items {
 		it := &p.items[i]
@@ -126,8 +129,13 @@ func (s *solver) greedy(static *search) (*result, error) {
 		return 1 + p.items[item].levels[0].kl/worst
 	}}
 	f.run(func() bool { return enough(&f.use) })
-	r := &result{sol: sol, use: p.use(sol)}
+	r := resultOf(sol, p.use(sol))
 	return r, s.checkSpeed(r)
+}
+
+// resultOf is a solution that was made without a search, and has no bound.
+func resultOf(sol *solution, u usage) *result {
+	return &result{relaxation: relaxation{sol: sol, use: u}}
 }
 
 // checkSpeed refuses a result that is too slow or not good enough.
@@ -143,7 +151,7 @@ func (s *solver) checkSpeed(r *result) error {
 func (s *solver) meetCap(static *search) (*result, error) {
 	p := s.problem
 	good := func(ram int64) *result {
-		r := static.solve(limits{ram: ram, disk: p.disk})
+		r := static.solve(limits{ram: ram, disk: p.disk}, math.Inf(1), firstWork)
 		if r == nil || s.checkQuality(r) != nil {
 			return nil
 		}
@@ -151,7 +159,7 @@ func (s *solver) meetCap(static *search) (*result, error) {
 	}
 	best := good(p.free)
 	if best == nil {
-		if static.solve(limits{ram: p.free}) == nil {
+		if !static.fits(limits{ram: p.free}) {
 			return nil, errMemory
 		}
 		return nil, errQuality
@@ -223,7 +231,7 @@ func (s *solver) uniform() (*result, error) {
 	}
 	for _, u := range slices.Backward(points) {
 		if u.bytes <= p.free && (p.disk == 0 || u.bytes <= p.disk) {
-			r := &result{sol: u.sol, use: p.use(u.sol)}
+			r := resultOf(u.sol, p.use(u.sol))
 			return r, s.checkSpeed(r)
 		}
 	}

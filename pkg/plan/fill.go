@@ -107,6 +107,7 @@ func (f *filler) fits(i int, to pick) (usage, bool) {
 		return u, false
 	}
 	p := f.s.p
+	f.s.work += 4
 	n := p.layerOf[i]
 	p.itemUse(&u, i, from, -1)
 	p.itemUse(&u, i, to, 1)
@@ -114,6 +115,7 @@ func (f *filler) fits(i int, to pick) (usage, bool) {
 	case n < 0 && (p.items[i].streamed(from) > 0 || p.items[i].streamed(to) > 0):
 		f.sol.picks[i] = to
 		u.ring = footprint.RingBytes(p.ringOps(f.sol))
+		f.s.work += len(f.s.dense)
 		f.sol.picks[i] = from
 	case n >= 0 && f.sol.banks[n].slots > 0:
 		p.bankUse(&u, f.sol, n, -1)

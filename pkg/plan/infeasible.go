@@ -91,7 +91,7 @@ func (s *solver) with(b doc.Budget) (*solver, error) {
 // for a good one where that need not be known.
 func (s *solver) works() error {
 	p := s.problem
-	quick := s.opt.Strategy == StrategyOptimal && s.opt.Objective == doc.ObjectiveKL && s.budget.QualityLossCap == 0 && p.disk == 0
+	quick := (s.opt.Strategy == StrategyOptimal || s.opt.Strategy == StrategyStatic) && s.opt.Objective == doc.ObjectiveKL && s.budget.QualityLossCap == 0 && p.disk == 0
 	if !quick {
 		_, err := s.decide()
 		return err

@@ -40,27 +40,27 @@ type rise struct {
 // layerOptions builds the options of layer n at a price of compute.
 func (s *search) layerOptions(n int, compute float64) []layerOption {
 	l := &s.p.layers[n]
-	kl := func(e, level int) float64 { return s.p.items[e].levels[level].kl }
+	plain := func(it *item, m int) (kl, computeNs float64) {
+		return it.levels[m].kl, it.share * it.levels[m].computeNs
+	}
 	resident := layerOption{starts: make([]int, len(l.experts))} // the fewest bytes come first
-	options := []layerOption{s.climbable(n, resident, compute, kl)}
+	options := []layerOption{s.climbable(n, resident, compute, plain)}
 	if !s.mode.slots {
 		return options
 	}
 	for _, starts := range s.p.commonLevels(l) {
 		bytes := s.p.items[l.experts[0]].levels[starts[0]].bytes
 		o := layerOption{starts: starts, bank: bank{tier: 0, bytes: bytes}}
-		options = append(options, s.climbable(n, o, compute, kl))
+		options = append(options, s.climbable(n, o, compute, plain))
 	}
 	for _, b := range s.p.upgradeBanks(l) {
 		h := l.upgradeHit(b.slots)
 		o := layerOption{bank: b, starts: make([]int, len(l.experts))}
 		o.fixed.ringNs = s.p.speeds.read(s.p.promoted(l, b), b.bytes)
-		options = append(options, s.climbable(n, o, compute, func(e, level int) float64 {
-			it := &s.p.items[e]
-			if up := it.next(level, b.bytes); up >= 0 {
-				return it.levels[level].kl - h*(it.levels[level].kl-it.levels[up].kl)
-			}
-			return it.levels[level].kl
+		options = append(options, s.climbable(n, o, compute, func(it *item, m int) (kl, computeNs float64) {
+			kl, computeNs = plain(it, m)
+			gain, more := it.upgrade(m, b, h)
+			return kl - gain, computeNs + more
 		}))
 	}
 	return options
@@ -69,21 +69,24 @@ func (s *search) layerOptions(n int, compute float64) []layerOption {
 // streams reports whether the option's experts start in slots.
 func (o *layerOption) streams() bool { return o.bank.bytes > 0 && o.bank.tier == 0 }
 
-// climbable adds base and rises to an option.
-func (s *search) climbable(n int, o layerOption, compute float64, kl func(e, level int) float64) layerOption {
+// climbable adds base and rises to an option, in which an expert at a level
+// costs so much KL and compute.
+func (s *search) climbable(n int, o layerOption, compute float64, costs func(it *item, level int) (kl, computeNs float64)) layerOption {
 	l := &s.p.layers[n]
 	o.rises = make([]rise, 0, 4*len(l.experts))
 	for j, e := range l.experts {
 		it := &s.p.items[e]
 		start := &it.levels[o.starts[j]]
-		o.base.kl += kl(e, o.starts[j])
+		kl, ns := costs(it, o.starts[j])
+		o.base.kl += kl
 		o.base.disk += start.bytes
-		o.base.computeNs += it.share * start.computeNs
+		o.base.computeNs += ns
 		if !o.streams() {
 			o.base.weights += start.bytes
 		}
 		o.rises = it.hull(o.rises, j, o.starts[j], func(level int) float64 {
-			return kl(e, level) + compute*it.share*it.levels[level].computeNs
+			kl, ns := costs(it, level)
+			return kl + compute*ns
 		})
 	}
 	slices.SortFunc(o.rises, func(a, b rise) int {
@@ -97,9 +100,11 @@ func (s *search) climbable(n int, o layerOption, compute float64, kl func(e, lev
 		e := l.experts[r.expert]
 		it := &s.p.items[e]
 		from, to := &it.levels[at[r.expert]], &it.levels[r.to]
-		sum.kl += kl(e, int(r.to)) - kl(e, at[r.expert])
+		klFrom, nsFrom := costs(it, at[r.expert])
+		klTo, nsTo := costs(it, int(r.to))
+		sum.kl += klTo - klFrom
+		sum.computeNs += nsTo - nsFrom
 		sum.disk += to.bytes - from.bytes
-		sum.computeNs += it.share * (to.computeNs - from.computeNs)
 		sum.weights += to.bytes - from.bytes
 		if o.streams() && at[r.expert] == o.starts[r.expert] {
 			sum.residents++
@@ -192,6 +197,7 @@ type chosen struct {
 	amounts
 	demandNs float64
 	cost     float64
+	bound    float64 // no other rises and slots of the option cost less
 }
 
 // decide takes the option's rises that are worth the prices and, where
@@ -208,29 +214,37 @@ func (s *search) decide(n int, o *layerOption, pr *prices) chosen {
 	c.computeNs += sum.computeNs
 	c.residents = sum.residents
 	c.ringNs = o.fixed.ringNs
+	excess := 0.0
 	if o.streams() {
-		s.capacity(l, o, pr, &c)
+		excess = s.capacity(l, o, pr, &c)
 	}
 	c.cost = c.kl + pr.ram*float64(c.weights+int64(c.slots)*o.bank.bytes) + pr.disk*float64(c.disk) +
 		pr.compute*c.computeNs + pr.ring*c.ringNs + pr.demand*c.demandNs
+	c.bound = c.cost - excess
 	return c
 }
 
 // capacity decides how many experts a streaming layer holds: its residents,
-// and slots, of which one token's working set is the least.
-func (s *search) capacity(l *moeLayer, o *layerOption, pr *prices, c *chosen) {
+// and slots, of which one token's working set is the least. It returns how
+// much more that costs than if residents needed no slots beside them, which
+// no choice of fewer residents undercuts.
+func (s *search) capacity(l *moeLayer, o *layerOption, pr *prices, c *chosen) (excess float64) {
 	bytes := o.bank.bytes
 	// Residents took the place of their slots: their bytes there count.
 	c.weights += int64(c.residents) * bytes
 	missNs := float64(l.topK) * s.p.speeds.read(float64(bytes), bytes)
-	least := math.Inf(1)
-	for held := min(c.residents+l.topK, len(l.experts)); held <= len(l.experts); held++ {
+	free, least := math.Inf(1), math.Inf(1)
+	first := min(c.residents+l.topK, len(l.experts))
+	for held := l.topK; held <= len(l.experts); held++ {
 		demand := missNs * (1 - l.hit[held])
-		if v := pr.ram*float64(int64(held)*bytes) + pr.demand*demand; v < least {
+		v := pr.ram*float64(int64(held)*bytes) + pr.demand*demand
+		free = min(free, v)
+		if held >= first && v < least {
 			least = v
 			c.slots, c.demandNs = held-c.residents, demand
 		}
 	}
+	return least - free
 }
 
 // apply writes a decided layer into a solution.

@@ -16,6 +16,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"substrate/pkg/doc"
@@ -25,6 +26,7 @@ import (
 // Strategies.
 const (
 	StrategyOptimal   = "optimal"    // least KL within the budget, with a bound
+	StrategyStatic    = "static"     // the same without streaming: every record resident
 	StrategyGreedyRDO = "greedy-rdo" // promotes by (KL per byte) * (1 + sensitivity); nothing streams
 	StrategyUniform   = "uniform"    // the best single encoding that fits
 )
@@ -64,8 +66,8 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	default:
 		return o, &OptionError{"objective", fmt.Sprintf("%q: want %s or %s", o.Objective, doc.ObjectiveKL, doc.ObjectiveCap)}
 	}
-	if !slices.Contains([]string{StrategyOptimal, StrategyGreedyRDO, StrategyUniform}, o.Strategy) {
-		return o, &OptionError{"strategy", fmt.Sprintf("%q: want %s, %s or %s", o.Strategy, StrategyOptimal, StrategyGreedyRDO, StrategyUniform)}
+	if !slices.Contains([]string{StrategyOptimal, StrategyStatic, StrategyGreedyRDO, StrategyUniform}, o.Strategy) {
+		return o, &OptionError{"strategy", fmt.Sprintf("%q: want %s, %s, %s or %s", o.Strategy, StrategyOptimal, StrategyStatic, StrategyGreedyRDO, StrategyUniform)}
 	}
 	o.Threshold = cmp.Or(o.Threshold, 0.15)
 	o.PersistenceTokens = cmp.Or(o.PersistenceTokens, 32)
@@ -141,7 +143,7 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 	}
 	run := footprint.Run{Profile: &t.Profile, KVCacheType: o.KVCacheType, Context: b.ContextTokens, PrefillChunk: o.PrefillChunk}
 	if m != nil {
-		run.ProcessBase = m.Memory.ProcessBaseBytes
+		run.ProcessBase, run.Threads = m.Memory.ProcessBaseBytes, m.Threads
 	}
 	s := &solver{table: t, machine: m, budget: b, given: given, opt: o}
 	if s.fixed, err = run.Fixed(); err != nil {
@@ -174,10 +176,10 @@ func (s *solver) decide() (*result, error) {
 func (s *solver) leastKL(static *search) (*result, error) {
 	p := s.problem
 	lim := limits{ram: p.free - s.poolReserve(), disk: p.disk}
-	mix := static.solve(lim)
+	mix := static.solve(lim, math.Inf(1), firstWork)
 	if mix == nil { // a pool is no reason to refuse
 		lim.ram = p.free
-		mix = static.solve(lim)
+		mix = static.solve(lim, math.Inf(1), firstWork)
 	}
 	if s.budget.TargetTokensPerSec > 0 {
 		lim.timeNs = 1e9 / s.budget.TargetTokensPerSec / speedBand
@@ -186,7 +188,7 @@ func (s *solver) leastKL(static *search) (*result, error) {
 	}
 	best := mix
 	if best != nil && !lim.holdTime(&best.use) {
-		best = static.solve(lim)
+		best = newSearch(p, mode{}).solve(lim, math.Inf(1), firstWork)
 	}
 	if mix == nil {
 		lim.ram = p.free - s.poolReserve()
@@ -206,39 +208,64 @@ func (s *solver) leastKL(static *search) (*result, error) {
 // nil. Without a result, the error tells whether memory or time lacks.
 func (s *solver) stream(lim limits, best *result) (*result, error) {
 	cause := errMemory
-	var rivals []rival
 	for _, m := range s.problem.modes() {
 		search := newSearch(s.problem, m)
+		ceiling := math.Inf(1)
 		if best != nil {
+			ceiling = s.worthwhile(best)
 			// At the prices of the best plan so far, can this mode do better?
-			r := search.withinRAM(lim, best.prices)
-			if r == nil {
-				continue
-			}
-			if r.bound >= best.use.kl {
-				rivals = append(rivals, rival{r.bound, r.prices})
+			if search.withinRAM(lim, best.prices).bound >= ceiling {
 				continue
 			}
 		}
-		r := search.solve(lim)
-		if r == nil {
-			loose := lim
-			loose.timeNs = 0
-			if lim.timeNs > 0 && search.withinDisk(loose) != nil {
-				cause = errTime
-			}
-			continue
-		}
-		if best == nil || r.use.kl < best.use.kl {
-			best, r = r, best
-		}
-		if r != nil {
-			rivals = append(rivals, rival{r.bound, r.prices})
+		r := search.solve(lim, ceiling, firstWork)
+		switch {
+		case r == nil && lim.timeNs > 0 && search.fits(lim):
+			cause = errTime
+		case r != nil && r.use.kl < ceiling:
+			best = r
 		}
 	}
 	if best == nil {
 		return nil, cause
 	}
-	best.rivals = rivals
 	return best, nil
+}
+
+// worthwhile is the sum of KLs below which another way of streaming is taken
+// instead of a result: by 1 % and by more than measurements can tell.
+func (s *solver) worthwhile(r *result) float64 {
+	return min(0.99*r.use.kl, r.use.kl-s.table.Floor)
+}
+
+// fits reports whether anything fits the RAM, whatever time it takes.
+func (s *search) fits(lim limits) bool {
+	return s.withinRAM(lim, prices{}).sol != nil
+}
+
+// refine solves the mode of a result again, with more work and with what the
+// pool leaves, and bounds the KL of all modes within the same limits.
+func (s *solver) refine(r *result) (*result, rungs) {
+	up := s.problem.ladders(r.sol, min(s.problem.free-r.use.ram(), s.poolReserve()))
+	lim := r.lim
+	lim.ram = s.problem.free - up.pool
+	if better := r.search.solve(lim, math.Inf(1), finalWork); better != nil && better.use.kl <= r.use.kl {
+		r = better
+		up = s.problem.ladders(r.sol, s.problem.free-r.use.ram())
+	}
+	r.lim = lim
+	for _, m := range append([]mode{{}}, s.problem.modes()...) {
+		other := newSearch(s.problem, m)
+		least := other.withinRAM(lim, r.prices)
+		if again := other.withinRAM(lim, prices{}); again.bound > least.bound {
+			least = again
+		}
+		if m == r.search.mode && r.bound > least.bound {
+			continue
+		}
+		if least.bound < r.bound {
+			r.bound, r.prices = least.bound, least.prices
+		}
+	}
+	return r, up
 }

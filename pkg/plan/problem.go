@@ -161,17 +161,24 @@ func (p *problem) bankUse(u *usage, s *solution, n int, sign int64) {
 	}
 	h := l.upgradeHit(b.slots)
 	for _, e := range l.experts {
-		it := &p.items[e]
-		from := &it.levels[s.picks[e].level]
-		if up := it.next(s.picks[e].level, b.bytes); up >= 0 {
-			to := &it.levels[up]
-			u.kl -= f * h * (from.kl - to.kl)
-			u.computeNs += f * it.share * h * max(0, to.computeNs-from.computeNs)
-		}
+		gain, more := p.items[e].upgrade(s.picks[e].level, b, h)
+		u.kl -= f * gain
+		u.computeNs += f * more
 	}
 	bytes := p.promoted(l, b)
 	u.ringNs += f * p.speeds.read(bytes, b.bytes)
 	u.readBytes += f * bytes
+}
+
+// upgrade is the KL that an expert at a level gains, and the compute that it
+// takes more, where its upgrade is in the bank's slots at rate h.
+func (it *item) upgrade(level int, b bank, h float64) (gain, computeNs float64) {
+	up := it.next(level, b.bytes)
+	if up < 0 {
+		return 0, 0
+	}
+	from, to := &it.levels[level], &it.levels[up]
+	return h * (from.kl - to.kl), it.share * h * max(0, to.computeNs-from.computeNs)
 }
 
 // missed is the expected bytes of experts per token that neither are resident
@@ -179,21 +186,25 @@ func (p *problem) bankUse(u *usage, s *solution, n int, sign int64) {
 // that the hit rate is that of an LRU over both.
 func (p *problem) missed(s *solution, n int) float64 {
 	l := &p.layers[n]
-	var share, bytes float64 // of experts that stream
-	resident := 0
+	var share, weighted, plain float64 // of experts that stream
+	streaming := 0
 	for _, e := range l.experts {
 		if b := p.items[e].streamed(s.picks[e]); b > 0 {
 			share += p.items[e].share
-			bytes += p.items[e].share * float64(b)
-		} else {
-			resident++
+			weighted += p.items[e].share * float64(b)
+			plain += float64(b)
+			streaming++
 		}
 	}
-	if share == 0 {
+	if streaming == 0 {
 		return 0
 	}
-	misses := min(share, float64(l.topK)*(1-l.hit[min(len(l.experts), s.banks[n].slots+resident)]))
-	return misses * bytes / share
+	bytes := plain / float64(streaming)
+	if share > 0 {
+		bytes = weighted / share
+	}
+	held := min(len(l.experts), s.banks[n].slots+len(l.experts)-streaming)
+	return float64(l.topK) * (1 - l.hit[held]) * bytes
 }
 
 // upgradeHit is the share of a layer's requests that slots serve whose

@@ -16,50 +16,40 @@ func (l limits) hold(u *usage) bool {
 func (l limits) holdTime(u *usage) bool { return l.timeNs == 0 || u.timeNs() <= l.timeNs }
 func (l limits) holdDisk(u *usage) bool { return l.disk == 0 || u.disk <= l.disk }
 
-// result is a solution within limits.
-type result struct {
-	sol    *solution
-	use    usage
-	bound  float64 // no plan of the same mode within the same limits has less KL
+// relaxation is what pricing the resources finds.
+type relaxation struct {
+	bound  float64 // no solution of the mode within the limits has less KL
 	prices prices  // at which the bound was found
-	rivals []rival // bounds of other modes, none of which was solved to better
 
-	search *search // that found it, and its limits, to fill with what is left over
+	sol  *solution // the best found that holds the limits; nil if none
+	use  usage
+	over *solution // one next to it that does not hold them; nil if KL could not be less
+}
+
+// result is a solution of one search within limits, with its bound.
+type result struct {
+	relaxation
+	search *search // nil if it was made without one
 	lim    limits
 }
 
-// rival is the bound of one mode.
-type rival struct {
-	bound  float64
-	prices prices
-}
-
-// lowerBound is the bound of all modes together if there are ram bytes
-// instead of what the limits said: bounds fall by the price of RAM.
-func (r *result) lowerBound(ram int64) rival {
-	least := rival{math.Inf(1), prices{}}
-	for _, v := range append([]rival{{r.bound, r.prices}}, r.rivals...) {
-		if v.bound -= v.prices.ram * float64(ram-r.lim.ram); v.bound < least.bound {
-			least = v
-		}
-	}
-	return least
-}
-
 // Steps of the bisections, and the range of prices in nats per byte and per
-// ns: KLs are 1e-12 to 10 nats, records 4 KiB to 10 GiB. Bisecting the
-// logarithm of the price, n steps leave an error of a factor of e^(67/2^n).
+// ns: KLs are 1e-12 to 10 nats, records 4 KiB to 10 GiB. At the highest price
+// of RAM nothing else counts, at the highest price of time (and of disk)
+// nothing but RAM does. Bisecting the logarithm of the price, n steps leave
+// an error of a factor of e^(95/2^n).
 const (
-	ramSteps  = 26
-	timeSteps = 16
-	minPrice  = 1e-26
-	maxPrice  = 1e3
+	ramSteps     = 27
+	timeSteps    = 16
+	minPrice     = 1e-26
+	maxTimePrice = 1e3
+	maxRAMPrice  = 1e15
 )
 
 // bisect narrows a price: try reports whether its solution holds the limit
 // that the price is for, and wants a lower price then.
-func bisect(steps int, try func(price float64) (holds bool)) {
-	lo, hi := math.Log(minPrice), math.Log(maxPrice)
+func bisect(steps int, highest float64, try func(price float64) (holds bool)) {
+	lo, hi := math.Log(minPrice), math.Log(highest)
 	for range steps {
 		mid := (lo + hi) / 2
 		if try(math.Exp(mid)) {
@@ -70,82 +60,72 @@ func bisect(steps int, try func(price float64) (holds bool)) {
 	}
 }
 
-// solve minimises KL within the limits over one mode; nil if it finds no
-// solution that holds them.
-func (s *search) solve(lim limits) *result {
-	best := s.withinDisk(lim)
-	if best == nil {
-		return nil
+// raise takes the better of two bounds.
+func (r *relaxation) raise(bound float64, at prices) {
+	if bound > r.bound {
+		r.bound, r.prices = bound, at
 	}
-	s.fill(best.sol, lim)
-	best.use = s.p.use(best.sol)
-	best.search, best.lim = s, lim
-	return best
 }
 
-// withinDisk prices disk where it is short.
-func (s *search) withinDisk(lim limits) *result {
+// withinDisk prices disk where it is short, on top of time and RAM.
+func (s *search) withinDisk(lim limits) relaxation {
 	best := s.withinTime(lim, 0)
-	if lim.disk == 0 || best != nil && lim.holdDisk(&best.use) {
+	if best.sol == nil || lim.holdDisk(&best.use) {
 		return best
 	}
-	best = nil
-	bound := math.Inf(-1)
-	bisect(timeSteps, func(price float64) bool {
+	best.sol, best.over = nil, best.sol
+	try := func(price float64) bool {
 		r := s.withinTime(lim, price)
-		if r == nil {
+		best.raise(r.bound, r.prices)
+		if r.sol == nil {
 			return false
 		}
-		bound = max(bound, r.bound)
 		if !lim.holdDisk(&r.use) {
+			best.over = r.sol
 			return false
 		}
-		best = r
+		best.sol, best.use = r.sol, r.use
 		return true
-	})
-	if best != nil {
-		best.bound = bound
+	}
+	if try(maxTimePrice) {
+		bisect(timeSteps, maxTimePrice, try)
 	}
 	return best
 }
 
-// withinTime prices time where it is short. The time of a token is
-// max(compute, reads ahead) + demands, which is at least any mixture of
-// compute and reads ahead, plus demands: the price of every mixture gives a
-// bound, and the best solution found under any of them counts.
-func (s *search) withinTime(lim limits, disk float64) *result {
+// withinTime prices time where it is short, on top of RAM. The time of a
+// token is max(compute, reads ahead) + demands, which is at least any mixture
+// of compute and reads ahead, plus demands: the price of every mixture gives
+// a bound, and the best solution found under any of them counts.
+func (s *search) withinTime(lim limits, disk float64) relaxation {
 	best := s.withinRAM(lim, prices{disk: disk})
-	if best == nil || lim.holdTime(&best.use) {
+	if best.sol == nil || lim.holdTime(&best.use) {
 		return best
 	}
-	bound, at := best.bound, best.prices
-	best = nil
+	best.sol, best.over = nil, best.sol
 	for _, mix := range s.mixes() {
-		if mix > 0 && best != nil && best.use.computeNs <= best.use.ringNs {
+		if mix > 0 && best.sol != nil && best.use.computeNs <= best.use.ringNs {
 			break // compute is not what lacks
 		}
+		over := best.over
 		try := func(price float64) bool {
 			r := s.withinRAM(lim, prices{compute: mix * price, ring: (1 - mix) * price, demand: price, disk: disk})
-			if r == nil {
+			best.raise(r.bound, r.prices)
+			if r.sol == nil {
 				return false
-			}
-			if r.bound > bound {
-				bound, at = r.bound, r.prices
 			}
 			if !lim.holdTime(&r.use) {
+				over = r.sol
 				return false
 			}
-			if best == nil || r.use.kl < best.use.kl {
-				best = r
+			if best.sol == nil || r.use.kl < best.use.kl {
+				best.sol, best.use, best.over = r.sol, r.use, over
 			}
 			return true
 		}
-		if try(maxPrice) {
-			bisect(timeSteps, try)
+		if try(maxTimePrice) {
+			bisect(timeSteps, maxTimePrice, try)
 		}
-	}
-	if best != nil {
-		best.bound, best.prices = bound, at
 	}
 	return best
 }
@@ -162,8 +142,8 @@ func (s *search) mixes() []float64 {
 // in ns, with what is read then; ok is false if nothing fits the RAM.
 func (s *search) fastest(lim limits) (best usage, ok bool) {
 	for _, mix := range s.mixes() {
-		r := s.withinRAM(lim, prices{compute: mix * maxPrice, ring: (1 - mix) * maxPrice, demand: maxPrice})
-		if r == nil {
+		r := s.withinRAM(lim, prices{compute: mix * maxTimePrice, ring: (1 - mix) * maxTimePrice, demand: maxTimePrice})
+		if r.sol == nil {
 			return best, false
 		}
 		if !ok || r.use.timeNs() < best.timeNs() {
@@ -173,32 +153,40 @@ func (s *search) fastest(lim limits) (best usage, ok bool) {
 	return best, ok
 }
 
-// withinRAM prices RAM until the solution fits; nil if even the smallest
-// does not.
-func (s *search) withinRAM(lim limits, pr prices) *result {
-	bound, at, best := math.Inf(-1), pr, math.Inf(1)
+// withinRAM prices RAM until the solution fits.
+func (s *search) withinRAM(lim limits, pr prices) relaxation {
+	best := relaxation{bound: math.Inf(-1)}
+	fitting, exceeding := -1.0, -1.0
 	fits := func(price float64) bool {
 		pr.ram = price
 		r := s.relax(pr, nil)
-		if b := r.cost - price*float64(lim.ram-s.mode.ringLeast) - pr.demand*lim.timeNs - pr.disk*float64(lim.disk); b > bound {
-			bound, at = b, pr
-		}
+		best.raise(r.cost-price*float64(lim.ram-s.mode.ringLeast)-pr.demand*lim.timeNs-pr.disk*float64(lim.disk), pr)
 		if r.ram() > lim.ram {
+			exceeding = price
 			return false
 		}
-		best = price
+		fitting = price
 		return true
 	}
 	if !fits(0) {
-		if !fits(maxPrice) {
-			return nil
+		if !fits(maxRAMPrice) {
+			return best
 		}
-		bisect(ramSteps, fits)
+		exceeding = 0
+		bisect(ramSteps, maxRAMPrice, fits)
 	}
-	pr.ram = best
-	sol := s.p.newSolution()
-	s.relax(pr, sol)
-	return &result{sol: sol, use: s.p.use(sol), bound: bound, prices: at}
+	at := func(price float64) *solution {
+		pr.ram = price
+		sol := s.p.newSolution()
+		s.relax(pr, sol)
+		return sol
+	}
+	best.sol = at(fitting)
+	best.use = s.p.use(best.sol)
+	if exceeding >= 0 {
+		best.over = at(exceeding)
+	}
+	return best
 }
 
 func (p *problem) newSolution() *solution {

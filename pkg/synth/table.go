@@ -25,6 +25,9 @@ type Losses struct {
 // at 3 bits and 0.0125 at 4.
 const klAtZeroBits = 3.2
 
+// klFloor is the KL below which a calibration of that size could tell nothing.
+const klFloor = 1e-6
+
 // sensitiveFactor multiplies the losses of sensitive layers.
 const sensitiveFactor = 4
 
@@ -49,6 +52,7 @@ func Table(p *doc.Profile, o Losses) (*doc.Table, error) {
 		Synthetic: true,
 		Profile:   *p,
 		Data:      []doc.DataPart{},
+		Floor:     klFloor,
 		Link:      doc.Link{Source: "additive", Scale: 1, Exponent: 1},
 		Notes:     p.Annotations,
 	}
