@@ -1,29 +1,33 @@
 package footprint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"substrate/pkg/arch"
+	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 )
 
-// Constants of the ledger that no profile tells.
+// Constants of the ledger that no profile tells, measured on sb-run.
 const (
-	// DefaultProcessBase is what sb-run takes without a model: its code, the
-	// Go runtime, stacks and heap. It is used where no machine document says
-	// better (process_base_bytes), which sb-calibrate machine measures.
-	DefaultProcessBase = 16 << 20
+	// DefaultProcessBase is what sb-run takes without a model: 10 MiB of its
+	// code, the Go runtime, stacks, a heap with its garbage. It is used where
+	// no machine document says better (process_base_bytes).
+	DefaultProcessBase = 15 << 20
 
-	// StagingBytes is for reads that do not go straight to their place:
-	// compressed records are decoded as a stream through two buffers of this
-	// half each.
-	StagingBytes = 1 << 20
+	// OpBytes is what sb-run knows of an op and its records, kernel handles
+	// included.
+	OpBytes = 2 << 10
 
-	// TokenizerBytesPerToken estimates a byte-level BPE tokenizer in memory:
-	// per token its text, its place in the lookup table and one merge rule.
-	// sb-run replaces the estimate by what it counts.
-	TokenizerBytesPerToken = 128
+	// TokenizerBytesPerToken is a byte-level BPE tokenizer in memory: per token
+	// its text, its place in the lookup table and one merge rule. sb-run
+	// replaces the estimate by what it counts.
+	TokenizerBytesPerToken = 64
+
+	// DefaultThreads are assumed where nobody says how many will compute.
+	DefaultThreads = 4
 )
 
 // Run is the part of a run's memory that does not depend on which records it
@@ -33,12 +37,14 @@ type Run struct {
 	KVCacheType  string // one of the profile's kv_caches
 	Context      int    // tokens
 	PrefillChunk int    // rows of the largest step
+	Threads      int    // that compute; 0: DefaultThreads
 	ProcessBase  int64  // bytes; 0: DefaultProcessBase
 }
 
 // Fixed is the memory of a Run, in bytes.
 type Fixed struct {
-	KV, Scratch, Staging, Tokenizer, ProcessBase int64
+	KV, Scratch, Tokenizer, ProcessBase int64
+	Staging                             int64 // for records that are stored compressed; 0 without
 }
 
 // Sum is the total.
@@ -57,17 +63,12 @@ func (r Run) Fixed() (Fixed, error) {
 	if err != nil {
 		return Fixed{}, err
 	}
-	f := Fixed{
+	return Fixed{
 		KV:          kv,
-		Scratch:     ScratchBytes(a, r.PrefillChunk),
-		Staging:     StagingBytes,
+		Scratch:     ScratchBytes(r.Profile, r.PrefillChunk, cmp.Or(r.Threads, DefaultThreads)),
 		Tokenizer:   int64(a.VocabSize) * TokenizerBytesPerToken,
-		ProcessBase: r.ProcessBase,
-	}
-	if f.ProcessBase == 0 {
-		f.ProcessBase = DefaultProcessBase
-	}
-	return f, nil
+		ProcessBase: cmp.Or(r.ProcessBase, DefaultProcessBase) + OpBytes*int64(len(r.Profile.Ops)),
+	}, nil
 }
 
 // KVBytes is the KV cache of all layers.
@@ -82,10 +83,21 @@ func KVBytes(p *doc.Profile, cacheType string, context int) (int64, error) {
 	return 0, fmt.Errorf("KV cache type %q: the model has %q", cacheType, types)
 }
 
-// ScratchBytes is the registers of a forward pass in steps of up to chunk
-// rows, of which one goes through the head.
-func ScratchBytes(a *doc.Architecture, chunk int) int64 {
-	return arch.RegisterBytes(a, arch.Options{Chunk: chunk, LogitRows: 1})
+// ScratchBytes is what a forward pass in steps of up to chunk rows, of which
+// one goes through the head, takes beside weights and KV cache: registers,
+// the backend's scratch, the logits.
+func ScratchBytes(p *doc.Profile, chunk, threads int) int64 {
+	a := &p.Architecture
+	widest := 0
+	for i := range p.Ops {
+		for j := range p.Ops[i].Tensors {
+			widest = max(widest, p.Ops[i].Tensors[j].Cols)
+		}
+	}
+	return arch.RegisterBytes(a, arch.Options{Chunk: chunk, LogitRows: 1}) +
+		backend.ScratchBytes(backend.ScratchSpec{
+			Rows: chunk * max(1, a.ExpertsPerToken), Cols: widest, HeadDim: a.HeadDim, Threads: threads,
+		}) + 4*int64(a.VocabSize)
 }
 
 // Holdings is the part of the ledger that a plan decides, in bytes.

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"substrate/internal/mem"
-	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
 )
@@ -21,6 +20,9 @@ type RefusedError struct {
 	// Smallest is the smallest cap that works, in bytes; 0 if another cap is
 	// no remedy.
 	Smallest int64
+	// Context is the smallest context that has room for the prompt and a
+	// token; 0 if the prompt fits, or the model takes no longer one.
+	Context int
 }
 
 func (e *RefusedError) Error() string {
@@ -35,62 +37,34 @@ func (e *RefusedError) Error() string {
 
 // Hint names the flag.
 func (e *RefusedError) Hint() string {
-	if e.Smallest == 0 {
-		return ""
+	switch {
+	case e.Context > 0:
+		return fmt.Sprintf("--context %d has room for it", e.Context)
+	case e.Smallest > 0:
+		return fmt.Sprintf("the smallest budget that works is --max-ram %d", e.Smallest)
 	}
-	return fmt.Sprintf("the smallest budget that works is --max-ram %d", e.Smallest)
+	return ""
 }
 
 // fixedMemory is the part of the ledger that does not depend on where records
 // live.
 func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
-	o, a := &r.opt, r.program.arch
+	o := &r.opt
 	f, err := footprint.Run{
-		Profile: profile, KVCacheType: o.KVType, Context: o.Context, PrefillChunk: r.chunk,
+		Profile: profile, KVCacheType: o.KVType, Context: o.Context, PrefillChunk: r.chunk, Threads: o.Threads, ProcessBase: o.ProcessBase,
 	}.Fixed()
 	if err != nil {
 		return f, err
 	}
-	f.Scratch += 4*int64(a.VocabSize) + backend.ScratchBytes(backend.ScratchSpec{
-		Rows: r.chunk * max(1, a.ExpertsPerToken), Cols: r.program.widest(), HeadDim: a.HeadDim, Threads: max(1, o.Threads),
-	})
 	if o.Tokenizer > 0 {
 		f.Tokenizer = o.Tokenizer
 	}
-	f.Staging = 0
 	for i := range r.program.records {
 		if r.program.records[i].zstd {
 			f.Staging = frameBytes
 		}
 	}
-	f.ProcessBase = o.ProcessBase
-	if f.ProcessBase == 0 {
-		f.ProcessBase = r.program.processBase()
-	}
 	return f, nil
-}
-
-// Measured parts of the process base, see TestProcessBase. They are upper
-// bounds: a peak above the cap must never happen.
-const (
-	codeBytes    = 12 << 20 // mapped files, runtime, stacks, garbage
-	opBytes      = 512      // what a run knows of an op
-	recordBytes  = 3 << 10  // of a record, with its kernel handles
-)
-
-// processBase is what the process takes beside all that is counted apart.
-func (p *program) processBase() int64 {
-	return codeBytes + opBytes*int64(len(p.ops)) + recordBytes*int64(len(p.records))
-}
-
-// widest is the most inputs that a matrix has.
-func (p *program) widest() (cols int) {
-	for i := range p.records {
-		for _, t := range p.records[i].layout.Tensors {
-			cols = max(cols, t.Cols)
-		}
-	}
-	return cols
 }
 
 // admit decides where records live under the cap, or refuses. Nothing of size

@@ -32,7 +32,7 @@ type Options struct {
 	Threads      int
 	Activations  string // of the backend, for the trace
 	Workers      int    // reads under way at once; 0 is 4
-	PromptTokens int    // for the trace
+	PromptTokens int    // of the prompt to come: it must fit the context
 	Seed         int64
 	Temperature  float64
 	// Tokenizer and ProcessBase replace the estimates of the ledger, in bytes;
@@ -206,6 +206,16 @@ func (o *Options) complete(plan *doc.Plan, a *doc.Architecture) error {
 		return fmt.Errorf("temperature %v: want 0 or more", o.Temperature)
 	}
 	o.Context = min(o.Context, a.ContextTokens)
+	if o.PromptTokens > o.Context {
+		refusal := &RefusedError{
+			CapBytes: o.CapBytes,
+			Reason:   fmt.Sprintf("the prompt of %d tokens does not fit the context of %d", o.PromptTokens, o.Context),
+		}
+		if o.PromptTokens < a.ContextTokens {
+			refusal.Context = o.PromptTokens + 1
+		}
+		return refusal
+	}
 	return nil
 }
 
