@@ -7,19 +7,12 @@ import (
 	"slices"
 )
 
-// Branch and bound ends after so many choices looked at, of some 5 ns each: a
-// first look at every mode, then a closer one at the best. Work instead of
-// time, so that the same plan comes out everywhere.
-const (
-	firstWork = 3_000_000
-	finalWork = 20_000_000
-)
-
 // closeEnough is the relative gap at which a solution counts as the best.
 const closeEnough = 1e-6
 
 // solve minimises KL within the limits over one mode; nil if it finds nothing.
-// Only plans of less KL than ceiling are of interest.
+// Only plans of less KL than ceiling are of interest, and not much more than
+// so many choices are looked at.
 //
 // Pricing leaves a gap where single ops are large. Branch and bound closes
 // it: the op on which the two solutions next to the limit differ most may

@@ -151,7 +151,7 @@ func (s *solver) checkSpeed(r *result) error {
 func (s *solver) meetCap(static *search) (*result, error) {
 	p := s.problem
 	good := func(ram int64) *result {
-		r := static.solve(limits{ram: ram, disk: p.disk}, math.Inf(1), firstWork)
+		r := static.solve(limits{ram: ram, disk: p.disk}, math.Inf(1), s.firstWork())
 		if r == nil || s.checkQuality(r) != nil {
 			return nil
 		}

@@ -48,6 +48,11 @@ type Options struct {
 	SlotPeriod   int    // tokens; 0: 16
 	SlotLead     int    // tokens; 0: 4
 
+	// Work bounds branch and bound by the number of choices that it looks at,
+	// so that the same plan comes out everywhere; 0: 20 million, which take
+	// about 0.1 s.
+	Work int
+
 	TableSHA256 string // of the table's bytes, for the plan to name
 }
 
@@ -74,6 +79,7 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	o.PrefillChunk = cmp.Or(o.PrefillChunk, 32)
 	o.SlotPeriod = cmp.Or(o.SlotPeriod, 16)
 	o.SlotLead = cmp.Or(o.SlotLead, 4)
+	o.Work = cmp.Or(o.Work, 20_000_000)
 	if o.KVCacheType == "" && len(p.KVCaches) > 0 {
 		o.KVCacheType = p.KVCaches[0].Type
 		if slices.ContainsFunc(p.KVCaches, func(c doc.KVCache) bool { return c.Type == "f16" }) {
@@ -176,10 +182,10 @@ func (s *solver) decide() (*result, error) {
 func (s *solver) leastKL(static *search) (*result, error) {
 	p := s.problem
 	lim := limits{ram: p.free - s.poolReserve(), disk: p.disk}
-	mix := static.solve(lim, math.Inf(1), firstWork)
+	mix := static.solve(lim, math.Inf(1), s.firstWork())
 	if mix == nil { // a pool is no reason to refuse
 		lim.ram = p.free
-		mix = static.solve(lim, math.Inf(1), firstWork)
+		mix = static.solve(lim, math.Inf(1), s.firstWork())
 	}
 	if s.budget.TargetTokensPerSec > 0 {
 		lim.timeNs = 1e9 / s.budget.TargetTokensPerSec / speedBand
@@ -188,11 +194,12 @@ func (s *solver) leastKL(static *search) (*result, error) {
 	}
 	best := mix
 	if best != nil && !lim.holdTime(&best.use) {
-		best = newSearch(p, mode{}).solve(lim, math.Inf(1), firstWork)
+		best = newSearch(p, mode{}).solve(lim, math.Inf(1), s.firstWork())
 	}
 	if mix == nil {
 		lim.ram = p.free - s.poolReserve()
 	}
+	mix = best
 	best, cause := s.stream(lim, best)
 	if best == nil && mix == nil && lim.ram < p.free {
 		lim.ram = p.free
@@ -200,6 +207,9 @@ func (s *solver) leastKL(static *search) (*result, error) {
 	}
 	if best == nil {
 		return nil, cause
+	}
+	if best != mix {
+		best.static = mix
 	}
 	return best, s.checkQuality(best)
 }
@@ -218,7 +228,7 @@ func (s *solver) stream(lim limits, best *result) (*result, error) {
 				continue
 			}
 		}
-		r := search.solve(lim, ceiling, firstWork)
+		r := search.solve(lim, ceiling, s.firstWork())
 		switch {
 		case r == nil && lim.timeNs > 0 && search.fits(lim):
 			cause = errTime
@@ -232,6 +242,9 @@ func (s *solver) stream(lim limits, best *result) (*result, error) {
 	return best, nil
 }
 
+// firstWork is what a first look at a mode may take.
+func (s *solver) firstWork() int { return s.opt.Work / 8 }
+
 // worthwhile is the sum of KLs below which another way of streaming is taken
 // instead of a result: by 1 % and by more than measurements can tell.
 func (s *solver) worthwhile(r *result) float64 {
@@ -244,28 +257,46 @@ func (s *search) fits(lim limits) bool {
 }
 
 // refine solves the mode of a result again, with more work and with what the
-// pool leaves, and bounds the KL of all modes within the same limits.
+// pool leaves, and the best without streaming too, where another mode was
+// better by little. It bounds the KL of all modes within the same limits.
 func (s *solver) refine(r *result) (*result, rungs) {
-	up := s.problem.ladders(r.sol, min(s.problem.free-r.use.ram(), s.poolReserve()))
-	lim := r.lim
-	lim.ram = s.problem.free - up.pool
-	if better := r.search.solve(lim, math.Inf(1), finalWork); better != nil && better.use.kl <= r.use.kl {
-		r = better
-		up = s.problem.ladders(r.sol, s.problem.free-r.use.ram())
-	}
-	r.lim = lim
-	for _, m := range append([]mode{{}}, s.problem.modes()...) {
-		other := newSearch(s.problem, m)
-		least := other.withinRAM(lim, r.prices)
-		if again := other.withinRAM(lim, prices{}); again.bound > least.bound {
-			least = again
+	static := r.static
+	r, up := s.closer(r)
+	if static != nil {
+		if other, otherUp := s.closer(static); s.worthwhile(other) <= r.use.kl {
+			r, up = other, otherUp
 		}
-		if m == r.search.mode && r.bound > least.bound {
+	}
+	for _, m := range append([]mode{{}}, s.problem.modes()...) {
+		if m == r.search.mode {
 			continue
+		}
+		other := newSearch(s.problem, m)
+		least := other.withinRAM(r.lim, r.prices)
+		if again := other.withinRAM(r.lim, prices{}); again.bound > least.bound {
+			least = again
 		}
 		if least.bound < r.bound {
 			r.bound, r.prices = least.bound, least.prices
 		}
 	}
 	return r, up
+}
+
+// closer solves the mode of a result again with what its pool leaves.
+func (s *solver) closer(r *result) (*result, rungs) {
+	up := s.problem.ladders(r.sol, min(s.problem.free-r.use.ram(), s.poolReserve()))
+	lim := r.lim
+	lim.ram = s.problem.free - up.pool
+	better := r.search.solve(lim, math.Inf(1), s.opt.Work)
+	if better == nil || better.use.kl > r.use.kl {
+		// More memory has no less KL than the bound says; ask at the new limit.
+		r.bound, r.prices = math.Inf(-1), prices{}
+		if again := r.search.withinDisk(lim); again.bound > r.bound {
+			r.bound, r.prices = min(again.bound, r.use.kl), again.prices
+		}
+		r.lim = lim
+		return r, up
+	}
+	return better, s.problem.ladders(better.sol, s.problem.free-better.use.ram())
 }

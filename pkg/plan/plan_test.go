@@ -88,6 +88,7 @@ func TestSolveKeepsPromises(t *testing.T) {
 			Strategy:      rapid.SampledFrom([]string{"", plan.StrategyStatic, plan.StrategyGreedyRDO, plan.StrategyUniform}).Draw(t, "strategy"),
 			Objective:     rapid.SampledFrom([]string{"", doc.ObjectiveKL, doc.ObjectiveCap}).Draw(t, "objective"),
 			MaxConcurrent: rapid.SampledFrom([]int{0, 1, 6, 1000}).Draw(t, "K"),
+			Work:          rapid.SampledFrom([]int{1, 100_000}).Draw(t, "work"),
 			PrefillChunk:  rapid.SampledFrom([]int{0, 1, 16, 100}).Draw(t, "chunk"),
 		}
 		in := rapid.SampledFrom(tables).Draw(t, "table")
@@ -157,7 +158,7 @@ func TestMoreMemoryNeverHurts(t *testing.T) {
 		for _, strategy := range []string{plan.StrategyStatic, plan.StrategyOptimal} {
 			best := math.Inf(1)
 			for ram := int64(19 << 20); ram < 40<<20; ram += 1 << 20 {
-				d, err := plan.Solve(in, nil, doc.Budget{MaxRAMBytes: ram, TargetTokensPerSec: 1}, plan.Options{Strategy: strategy})
+				d, err := plan.Solve(in, nil, doc.Budget{MaxRAMBytes: ram, TargetTokensPerSec: 1}, plan.Options{Strategy: strategy, Work: 1_000_000})
 				if err != nil {
 					if !math.IsInf(best, 1) {
 						t.Fatalf("%d bytes: %v", ram, err)
@@ -182,7 +183,7 @@ func TestOptimalBeatsControls(t *testing.T) {
 		for _, ram := range []int64{22 << 20, 24 << 20, 28 << 20} {
 			b := doc.Budget{MaxRAMBytes: ram}
 			kl := func(strategy string) float64 {
-				d, err := plan.Solve(in, nil, b, plan.Options{Strategy: strategy})
+				d, err := plan.Solve(in, nil, b, plan.Options{Strategy: strategy, Work: 1_000_000})
 				if err != nil {
 					return math.Inf(1)
 				}

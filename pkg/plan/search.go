@@ -31,6 +31,7 @@ type result struct {
 	relaxation
 	search *search // nil if it was made without one
 	lim    limits
+	static *result // the best without streaming, where that is another
 }
 
 // Steps of the bisections, and the range of prices in nats per byte and per

@@ -161,7 +161,7 @@ func TestSolveIsOptimal(t *testing.T) {
 		lim := drawLimits(t, p)
 		lim.timeNs, lim.disk = 0, 0
 		want := exhaust(p, mode{}, lim)
-		r := newSearch(p, mode{}).solve(lim, math.Inf(1), finalWork)
+		r := newSearch(p, mode{}).solve(lim, math.Inf(1), 20_000_000)
 		if (r == nil) != math.IsInf(want, 1) {
 			t.Fatalf("solution %v, exhaustive search finds %v", r, want)
 		}
@@ -186,7 +186,7 @@ func TestBoundsHold(t *testing.T) {
 		if r := s.withinDisk(lim); r.bound > want*(1+1e-9)+1e-15 {
 			t.Fatalf("bound %v of the relaxation is above the best, %v", r.bound, want)
 		}
-		r := newSearch(p, m).solve(lim, math.Inf(1), firstWork)
+		r := newSearch(p, m).solve(lim, math.Inf(1), 1_000_000)
 		if r == nil {
 			return
 		}
