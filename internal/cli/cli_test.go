@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/pflag"
 
 	"substrate/internal/jsonio"
@@ -150,7 +151,7 @@ func TestDocumentLimit(t *testing.T) {
 	bomb, large := filepath.Join(folder, "bomb.zst"), filepath.Join(folder, "large")
 	write := func(path string) func(context.Context, *Env, []string) error {
 		return func(_ context.Context, env *Env, _ []string) error {
-			return env.WriteDocument(path, make([]byte, 100_000))
+			return env.WriteDocument(path, append([]byte("{"), make([]byte, 99_999)...))
 		}
 	}
 	read := func(path string) func(context.Context, *Env, []string) error {
@@ -249,4 +250,119 @@ func runTool(tool Tool, stdin string, args ...string) (code int, stdout, stderr 
 	var out, errs strings.Builder
 	code = Run(tool, args, strings.NewReader(stdin), &out, &errs)
 	return code, out.String(), errs.String()
+}
+
+// TestEndlessInput: what cannot be a document is not read to its end, not even what decompresses to much.
+func TestEndlessInput(t *testing.T) {
+	read := func(in io.Reader) (int, string) {
+		t.Helper()
+		name := ""
+		tool := Tool{Name: "sb-test", Verbs: []Verb{{Setup: func(*pflag.FlagSet) RunFunc {
+			return func(_ context.Context, env *Env, _ []string) error {
+				var err error
+				var b []byte
+				if name, b, err = env.ReadDocument(""); err != nil {
+					return err
+				}
+				if len(b) > startBytes {
+					t.Errorf("%d bytes were read", len(b))
+				}
+				return jsonio.Unmarshal(name, b, new(struct{}))
+			}
+		}}}}
+		var stderr strings.Builder
+		code := Run(tool, nil, in, io.Discard, &stderr)
+		return code, stderr.String()
+	}
+	for _, text := range []string{"\x00", "[", "\n", "x", "\x00{}"} {
+		if code, stderr := read(endless(text)); code != ExitDocument {
+			t.Errorf("%q again and again: exit code %d, stderr %s", text, code, stderr)
+		}
+		var packed bytes.Buffer
+		w, err := zstd.NewWriter(&packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.CopyN(w, endless(text), 8<<20)
+		w.Close()
+		if code, stderr := read(&packed); code != ExitDocument {
+			t.Errorf("%q again and again, compressed: exit code %d, stderr %s", text, code, stderr)
+		}
+	}
+}
+
+// endless is a text again and again.
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = e[i%len(e)]
+	}
+	return len(p), nil
+}
+
+// TestOneLine: an error is one line of bounded length, whatever it quotes.
+func TestOneLine(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"plan.json:1:2: /ops/ü: bad", "plan.json:1:2: /ops/ü: bad"},
+		{"a\nb", "a; b"},
+		{"/a\x1b[2J\r\tb\u0085\x7f", `/a\x1b[2J\r\tb\u0085\x7f`},
+		{"a\xffb", `a\ufffdb`},
+	}
+	for _, test := range tests {
+		if got := oneLine(test.text); got != test.want {
+			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
+		}
+	}
+	long := oneLine("plan.json: " + strings.Repeat("/a", 1<<20) + ": bad")
+	if len(long) > maxErrorBytes+8 || !strings.HasPrefix(long, "plan.json: /a") || !strings.HasSuffix(long, "/a: bad") {
+		t.Errorf("a long text becomes %d bytes, %.20q", len(long), long)
+	}
+}
+
+// TestStreamAbort: a stream that does not come to its first line leaves what was there.
+func TestStreamAbort(t *testing.T) {
+	folder := t.TempDir()
+	old, fresh := filepath.Join(folder, "old"), filepath.Join(folder, "fresh")
+	if err := os.WriteFile(old, []byte("before\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	steps := []struct {
+		path, text string
+		end        func(*Stream)
+		want       string // content of the file; "" for none
+	}{
+		{old, "", (*Stream).Abort, "before\n"},
+		{old, "half", (*Stream).Abort, "before\n"},
+		{fresh, "half", (*Stream).Abort, ""},
+		{fresh, "", func(s *Stream) { s.Close() }, "-"},
+		{old, "x\ny\nhalf", func(s *Stream) { s.Flush(); s.Abort() }, "x\ny\n"},
+		{old, "z\n", func(s *Stream) { s.Close() }, "z\n"},
+		{old, "", func(s *Stream) { s.Close() }, "-"},
+	}
+	for i, step := range steps {
+		code, _, stderr := runVerb(t, Verb{Setup: func(*pflag.FlagSet) RunFunc {
+			return func(_ context.Context, env *Env, _ []string) error {
+				s, err := env.CreateStream(step.path)
+				if err != nil {
+					return err
+				}
+				io.WriteString(s, step.text)
+				step.end(s)
+				return nil
+			}
+		}})
+		if code != 0 {
+			t.Fatalf("step %d: exit code %d, stderr %s", i, code, stderr)
+		}
+		b, err := os.ReadFile(step.path)
+		switch {
+		case step.want == "" && !errors.Is(err, fs.ErrNotExist):
+			t.Errorf("step %d: the file is there: %q, %v", i, b, err)
+		case step.want == "-" && (err != nil || len(b) > 0):
+			t.Errorf("step %d: %q, %v, want an empty file", i, b, err)
+		case step.want != "" && step.want != "-" && string(b) != step.want:
+			t.Errorf("step %d: %q, %v, want %q", i, b, err, step.want)
+		}
+	}
 }

@@ -7,7 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"substrate/internal/jsonio"
 )
@@ -110,9 +114,31 @@ func (e *Env) report(err error) int {
 			err = cause
 		}
 	}
-	e.message("error", err.Error())
+	e.message("error", oneLine(err.Error()))
 	for hinted := (*hintedError)(nil); errors.As(err, &hinted); err = hinted.err {
 		e.message("hint", hinted.hint)
 	}
 	return code
+}
+
+// maxErrorBytes bounds the line of an error, which may quote its input.
+const maxErrorBytes = 2000
+
+// oneLine makes one line of an error's text: what it quotes from outside can be long, have several lines or move a
+// terminal's cursor. Joined errors are separated by semicolons.
+func oneLine(text string) string {
+	if half := maxErrorBytes / 2; len(text) > maxErrorBytes {
+		text = text[:half] + " ... " + text[len(text)-half:]
+	}
+	text = strings.ReplaceAll(text, "\n", "; ")
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }

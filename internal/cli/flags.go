@@ -14,8 +14,29 @@ import (
 
 // OutputFlag defines -o, the file that a document goes to: see [Env.WriteDocument].
 func OutputFlag(fs *pflag.FlagSet) *string {
-	return fs.StringP("output", "o", "", "write to `FILE` instead of stdout, compressed if it is named *.zst")
+	return PathFlag(fs, "output", "o", "write to `FILE` instead of stdout, compressed if it is named *.zst")
 }
+
+// PathFlag defines a flag that names a file, "" if it is not given. Given as "" it is an error, most likely of a script
+// whose variable is not set.
+func PathFlag(fs *pflag.FlagSet, name, shorthand, usage string) *string {
+	p := new(path)
+	fs.VarP(p, name, shorthand, usage)
+	return (*string)(p)
+}
+
+type path string
+
+func (p *path) Set(text string) error {
+	if text == "" {
+		return errors.New("the name of a file is expected")
+	}
+	*p = path(text)
+	return nil
+}
+
+func (p *path) Type() string   { return "FILE" }
+func (p *path) String() string { return string(*p) }
 
 // JSONFlag defines --json.
 func JSONFlag(fs *pflag.FlagSet) *bool {

@@ -76,16 +76,42 @@ func (e *Env) readAll(arg, name string, limit int64) ([]byte, error) {
 		}
 		r = f
 	}
-	var buf bytes.Buffer
-	buf.Grow(int(size) + bytes.MinRead)
-	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
+	b, err := readDocument(r, size, limit)
 	if err != nil {
 		return nil, ioError(name, err)
 	}
-	if int64(buf.Len()) > limit {
+	if int64(len(b)) > limit {
 		return nil, BadDocument("%s: more than %s", name, Size(limit))
 	}
-	return buf.Bytes(), nil
+	return b, nil
+}
+
+// startBytes is how much of an input decides whether it may be a document.
+const startBytes = 64 << 10
+
+// readDocument reads r to its end, or one byte more than limit. The size is known for a regular file, else 0.
+//
+// Of an input that does not begin as a document does, only the start is returned, whose reader will say what is wrong
+// with it: an endless input, or a small one that decompresses to a huge one, takes neither time nor memory then.
+func readDocument(r io.Reader, size, limit int64) ([]byte, error) {
+	start, err := io.ReadAll(io.LimitReader(r, min(startBytes, limit+1)))
+	if err != nil || !mayBeDocument(start) {
+		return start, err
+	}
+	whole := io.MultiReader(bytes.NewReader(start), io.LimitReader(r, limit+1-int64(len(start))))
+	if size == 0 {
+		return io.ReadAll(whole)
+	}
+	var buf bytes.Buffer
+	buf.Grow(int(size) + bytes.MinRead)
+	_, err = buf.ReadFrom(whole)
+	return buf.Bytes(), err
+}
+
+// mayBeDocument reports whether bytes are the start of a JSON object or of zstd data.
+func mayBeDocument(start []byte) bool {
+	object := bytes.HasPrefix(bytes.TrimLeft(start, " \t\r\n"), []byte("{"))
+	return object || bytes.HasPrefix(start, []byte(zstdMagic))
 }
 
 // decompress expands zstd frames to at most limit bytes.
@@ -95,7 +121,7 @@ func decompress(name string, b []byte, limit int64) ([]byte, error) {
 		return nil, BadDocument("%s: %w", name, err)
 	}
 	defer d.Close()
-	out, err := io.ReadAll(io.LimitReader(d, limit+1))
+	out, err := readDocument(d, 0, limit)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, BadDocument("%s: the zstd data ends too soon", name)

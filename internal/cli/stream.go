@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -13,18 +15,22 @@ import (
 const streamBuffer = 64 << 10
 
 // Stream is a stream of lines on its way out, such as a trace. Unlike a document it can be read while it grows, and what
-// was written before an error or a signal stays; it always ends after a whole line.
+// was written before an error or a signal stays; it always ends after a whole line. What a file held before goes when the
+// first lines come, or at Close; Abort before that leaves it.
 type Stream struct {
-	name string
-	w    io.Writer
-	file *os.File // nil for stdout
-	zw   *zstd.Encoder
-	buf  []byte
-	err  error // first error, final
+	name    string
+	w       io.Writer
+	file    *os.File // nil for stdout
+	zw      *zstd.Encoder
+	created bool // the file was not there before
+	begun   bool // what the file held before is gone
+	buf     []byte
+	err     error // first error, final
 }
 
-// CreateStream begins a stream to a path, or to stdout if that is "" or "-". A file that was read as an input is refused,
-// since it would be cut off before anybody knows whether the new content is any good. A name *.zst compresses.
+// CreateStream begins a stream to a path, or to stdout if that is "" or "-". That the path can't be written is an error
+// here. A file that was read as an input is refused, since it would be cut off before anybody knows whether the new
+// content is any good. A name *.zst compresses.
 func (e *Env) CreateStream(path string) (*Stream, error) {
 	if path == "" || path == "-" {
 		return &Stream{name: "stdout", w: e.Stdout}, nil
@@ -37,11 +43,13 @@ func (e *Env) CreateStream(path string) (*Stream, error) {
 			return nil, Usage("%s: is an input of this command too", path)
 		}
 	}
-	f, err := await(e.ctx, func() (*os.File, error) { return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) })
+	_, err := os.Lstat(path)
+	created := errors.Is(err, fs.ErrNotExist)
+	f, err := await(e.ctx, func() (*os.File, error) { return os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) })
 	if err != nil {
 		return nil, ioError(path, err)
 	}
-	s := &Stream{name: path, w: f, file: f}
+	s := &Stream{name: path, w: f, file: f, created: created}
 	if strings.HasSuffix(path, zstdSuffix) {
 		if s.zw, err = zstd.NewWriter(f, zstd.WithEncoderConcurrency(1)); err != nil {
 			f.Close()
@@ -76,6 +84,7 @@ func (s *Stream) Flush() error {
 // Close writes all whole lines and closes the file.
 func (s *Stream) Close() error {
 	s.writeLines()
+	s.begin()
 	if s.zw != nil {
 		s.fail(s.zw.Close())
 	}
@@ -85,12 +94,37 @@ func (s *Stream) Close() error {
 	return s.err
 }
 
+// Abort closes the file. If nothing was written yet, it is as it was before the stream.
+func (s *Stream) Abort() {
+	if s.file == nil {
+		return
+	}
+	if !s.begun && s.created {
+		os.Remove(s.name)
+	}
+	s.file.Close()
+}
+
+// begin drops what a regular file held before.
+func (s *Stream) begin() {
+	if s.file == nil || s.begun || s.err != nil {
+		return
+	}
+	s.begun = true
+	if info, err := s.file.Stat(); err == nil && info.Mode().IsRegular() {
+		s.fail(s.file.Truncate(0))
+	}
+}
+
 func (s *Stream) writeLines() {
 	if s.err != nil {
 		return
 	}
 	whole := bytes.LastIndexByte(s.buf, '\n') + 1
 	if whole == 0 {
+		return
+	}
+	if s.begin(); s.err != nil {
 		return
 	}
 	_, err := s.w.Write(s.buf[:whole])
