@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -36,7 +37,7 @@ type runFlags struct {
 	temperature float64
 	kv          string
 	plan        string
-	trace       string
+	trace       *string
 	traceVolume string
 	raw         bool
 	json        *bool
@@ -64,10 +65,13 @@ func runVerb() cli.Verb {
 			fs.StringVar(&f.plan, "plan", "", "the `NAME` of a plan in the store (default: its first)")
 			fs.BoolVar(&f.raw, "raw", false, "take the texts of special tokens in the prompt for those tokens, and add none")
 			f.backend = backends.Define(fs)
-			fs.StringVar(&f.trace, "trace", "", "write a trace to `FILE`, one JSON line per event")
+			f.trace = cli.PathFlag(fs, "trace", "", "write a trace to `FILE`, one JSON line per event")
 			fs.StringVar(&f.traceVolume, "trace-volume", "full", "how much the trace tells: `VOLUME` token or full")
 			f.json = cli.JSONFlag(fs)
 			return func(ctx context.Context, env *cli.Env, args []string) error {
+				if f.prompt == "" && fs.Changed("prompt") {
+					return cli.Usage("the prompt is empty")
+				}
 				return f.run(ctx, env, args[0])
 			}
 		},
@@ -106,10 +110,12 @@ func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	}
 	b, err := f.backend.Open()
 	if err != nil {
+		out.Abort()
 		return err
 	}
 	r, err := run.Open(ctx, s, planName, b, *options)
 	if err != nil {
+		out.Abort()
 		return refusal(err)
 	}
 	err = f.generate(ctx, env, r, t, prompt)
@@ -129,8 +135,8 @@ func (f *runFlags) check() error {
 		return cli.Usage("--context %d: want at least 1", f.context)
 	case f.maxTokens < 0:
 		return cli.Usage("--max-tokens %d: want 0 or more", f.maxTokens)
-	case !(f.temperature >= 0):
-		return cli.Usage("--temperature %v: want 0 or more", f.temperature)
+	case !(f.temperature >= 0) || math.IsInf(f.temperature, 1):
+		return cli.Usage("--temperature %v: want a finite number, 0 or more", f.temperature)
 	case *f.seed > doc.MaxInteger:
 		return cli.Usage("--seed %d: want at most 2^53", *f.seed)
 	}
@@ -251,6 +257,11 @@ func (f *runFlags) options(s *store.Store) (*run.Options, error) {
 	if limit := s.Manifest().Profile.Architecture.ContextTokens; f.context > limit {
 		return nil, cli.No("--context %d: the model takes at most %d tokens", f.context, limit)
 	}
+	if f.kv != "" {
+		if err := knownKV(&s.Manifest().Profile, f.kv); err != nil {
+			return nil, err
+		}
+	}
 	environment, err := mem.ReadEnvironment(os.DirFS("/"))
 	if err != nil {
 		return nil, err
@@ -274,12 +285,24 @@ func (f *runFlags) options(s *store.Store) (*run.Options, error) {
 	return o, nil
 }
 
+// knownKV refuses a type of the KV cache that the model does not have.
+func knownKV(p *doc.Profile, kv string) error {
+	var have []string
+	for _, c := range p.KVCaches {
+		if c.Type == kv {
+			return nil
+		}
+		have = append(have, c.Type)
+	}
+	return cli.Usage("--kv %s: want %s", kv, strings.Join(have, " or "))
+}
+
 // openTrace begins the trace, if one is wanted.
 func (f *runFlags) openTrace(env *cli.Env, o *run.Options) (*traceFile, error) {
-	if f.trace == "" {
+	if *f.trace == "" {
 		return nil, nil
 	}
-	out, err := env.CreateStream(f.trace)
+	out, err := env.CreateStream(*f.trace)
 	if err != nil {
 		return nil, err
 	}
@@ -301,6 +324,12 @@ func (t *traceFile) Close() error {
 	return t.Stream.Close()
 }
 
+func (t *traceFile) Abort() {
+	if t != nil {
+		t.Stream.Abort()
+	}
+}
+
 // refusal gives an error of opening its class.
 func refusal(err error) error {
 	if r, ok := errors.AsType[*run.RefusedError](err); ok {
@@ -309,6 +338,13 @@ func refusal(err error) error {
 			return cli.WithHint(no, "%s", hint)
 		}
 		return no
+	}
+	if p, ok := errors.AsType[*run.PromptError](err); ok {
+		hint := fmt.Sprintf("--context %d has room for it", p.Tokens+1)
+		if p.Tokens >= p.Limit {
+			hint = fmt.Sprintf("the model takes at most %d", p.Limit)
+		}
+		return cli.WithHint(cli.No("%w", err), "%s", hint)
 	}
 	return err
 }
@@ -324,7 +360,7 @@ func (f *runFlags) generate(ctx context.Context, env *cli.Env, r *run.Run, t *to
 		text.hold = &answer
 	}
 	res, err := r.Generate(ctx, prompt, f.maxTokens, text.token)
-	err = errors.Join(err, text.end())
+	err = errors.Join(err, text.end(err == nil))
 	code := cli.ExitOK
 	if err == nil && !res.Within() {
 		err = cli.AboveCap("the measured peak of %d bytes is above the cap of %d: this must never happen, please report it with a trace", res.PeakBytes, res.CapBytes)
@@ -336,7 +372,7 @@ func (f *runFlags) generate(ctx context.Context, env *cli.Env, r *run.Run, t *to
 		code = stop.ExitCode()
 	}
 	err = errors.Join(err, r.End(&res, code))
-	if *f.json {
+	if *f.json && (code == cli.ExitOK || code == cli.ExitAboveCap) {
 		err = errors.Join(err, printJSON(env, &res, answer.String()))
 	}
 	summarize(env, &res)
@@ -364,7 +400,8 @@ type printer struct {
 	tokenizer *tokenizer.Tokenizer
 	stream    *tokenizer.Stream
 	hold      *strings.Builder // nil: print as it comes
-	last      byte
+	last      byte             // printed; 0 if nothing was
+	err       error            // of printing
 }
 
 func (p *printer) token(id int32) error {
@@ -383,15 +420,24 @@ func (p *printer) text(s string) error {
 		p.hold.WriteString(s)
 		return nil
 	}
-	_, err := fmt.Fprint(p.env.Stdout, s)
-	return err
+	_, p.err = fmt.Fprint(p.env.Stdout, s)
+	return p.err
 }
 
-// end writes the rest, and a line feed if the text does not end with one.
-func (p *printer) end() error {
-	err := p.text(p.stream.Flush())
-	if p.hold == nil && p.last != '\n' && err == nil {
-		_, err = fmt.Fprintln(p.env.Stdout)
+// end writes the rest, and a line feed if the text does not end with one. After an error there is no rest, and what was
+// printed until then ends its line.
+func (p *printer) end(whole bool) error {
+	if p.err != nil {
+		return nil
 	}
+	if whole {
+		if err := p.text(p.stream.Flush()); err != nil {
+			return err
+		}
+	}
+	if p.hold != nil || p.last == '\n' || p.last == 0 && !whole {
+		return nil
+	}
+	_, err := fmt.Fprintln(p.env.Stdout)
 	return err
 }

@@ -58,7 +58,7 @@ func (r *Run) Generate(ctx context.Context, prompt []int32, most int, emit func(
 		return Result{}, fmt.Errorf("the prompt has no tokens")
 	}
 	if len(prompt) > r.opt.Context {
-		return Result{}, fmt.Errorf("the prompt of %d tokens does not fit the context of %d", len(prompt), r.opt.Context)
+		return Result{}, &PromptError{Tokens: len(prompt), Context: r.opt.Context, Limit: r.program.arch.ContextTokens}
 	}
 	if most < 1 {
 		most = r.opt.Context

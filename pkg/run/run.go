@@ -207,16 +207,21 @@ func (o *Options) complete(plan *doc.Plan, a *doc.Architecture) error {
 	}
 	o.Context = min(o.Context, a.ContextTokens)
 	if o.PromptTokens > o.Context {
-		refusal := &RefusedError{
-			CapBytes: o.CapBytes,
-			Reason:   fmt.Sprintf("the prompt of %d tokens does not fit the context of %d", o.PromptTokens, o.Context),
-		}
-		if o.PromptTokens < a.ContextTokens {
-			refusal.Context = o.PromptTokens + 1
-		}
-		return refusal
+		return &PromptError{Tokens: o.PromptTokens, Context: o.Context, Limit: a.ContextTokens}
 	}
 	return nil
+}
+
+// A PromptError says that a prompt does not fit the context. It comes before
+// any work.
+type PromptError struct {
+	Tokens  int // of the prompt
+	Context int // of the run
+	Limit   int // the longest context that the model takes
+}
+
+func (e *PromptError) Error() string {
+	return fmt.Sprintf("the prompt of %d tokens does not fit the context of %d", e.Tokens, e.Context)
 }
 
 // Ledger is the memory of the run by purpose.
