@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"substrate/internal/cli"
+	"substrate/internal/jsonio"
+	"substrate/pkg/trace"
+)
+
+func summaryVerb() cli.Verb {
+	return cli.Verb{
+		Name:    "summary",
+		Args:    "[TRACE]",
+		Summary: "sums a trace up: memory, speed, reads, tiers, the slowest ops",
+		Long:    "A trace that is cut off, of a run that goes on or was killed, has a summary too.",
+		Example: "sb-trace summary t.jsonl\nsb-trace summary --json t.jsonl | jq .read_bytes_per_token",
+		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
+			json := cli.JSONFlag(fs)
+			return func(_ context.Context, env *cli.Env, args []string) error {
+				name, b, err := env.ReadDocument(cli.Arg(args, 0))
+				if err != nil {
+					return err
+				}
+				s, err := trace.Summarize(name, bytes.NewReader(b))
+				if err != nil {
+					return err
+				}
+				if s.Synthetic {
+					env.Notef("synthetic: the plan or the model is made up, its quality means nothing")
+				}
+				if !*json {
+					return s.Print(env.Stdout)
+				}
+				text, err := jsonio.Marshal(s)
+				if err != nil {
+					return err
+				}
+				return env.WriteDocument("", text)
+			}
+		},
+	}
+}
