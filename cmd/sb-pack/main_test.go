@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -26,6 +27,24 @@ func TestPlanName(t *testing.T) {
 		if got := planName(arg); got != want {
 			t.Errorf("%q: got %q, want %q", arg, got, want)
 		}
+	}
+}
+
+// A folder that is no store is not walked: it may be "/".
+func TestStoreBytes(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("data", "12345")
+	if got := storeBytes(folder); got != 0 {
+		t.Errorf("a folder of other things counts as a store of %d bytes", got)
+	}
+	write("manifest.json", "{}")
+	if got := storeBytes(folder); got != 7 {
+		t.Errorf("a store of 7 bytes has %d", got)
 	}
 }
 

@@ -36,7 +36,7 @@ type needs struct {
 
 func takes(b *store.Build, output string, threads int) *needs {
 	t := &needs{build: b, output: output, threads: threads, disk: b.Bytes(), free: -1, memory: b.MemoryBytes(threads) + programBytes}
-	t.disk = max(0, t.disk-folderBytes(output)-folderBytes(output+".partial"))
+	t.disk = max(0, t.disk-storeBytes(output)-folderBytes(output+".partial"))
 	folder := output
 	for { // the deepest folder that is there
 		free, err := vfs.OS{}.Free(folder)
@@ -50,6 +50,14 @@ func takes(b *store.Build, output string, threads int) *needs {
 		}
 		folder = parent
 	}
+}
+
+// storeBytes is the size of a store, 0 if the folder is none: it may be any, and as large as "/".
+func storeBytes(path string) int64 {
+	if _, err := os.Stat(filepath.Join(path, "manifest.json")); err != nil {
+		return 0
+	}
+	return folderBytes(path)
 }
 
 // folderBytes is the size of the files below a folder, 0 if there is none.
