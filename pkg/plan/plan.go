@@ -215,9 +215,12 @@ func (s *solver) leastKL(static *search) (*result, error) {
 }
 
 // stream looks for a plan that streams and is better than best, which may be
-// nil. Without a result, the error tells whether memory or time lacks.
+// nil. Without a result, the error tells what lacks.
 func (s *solver) stream(lim limits, best *result) (*result, error) {
 	cause := errMemory
+	if !s.problem.fitsDisk() {
+		cause = errDisk
+	}
 	for _, m := range s.problem.modes() {
 		search := newSearch(s.problem, m)
 		ceiling := math.Inf(1)
@@ -230,7 +233,7 @@ func (s *solver) stream(lim limits, best *result) (*result, error) {
 		}
 		r := search.solve(lim, ceiling, s.firstWork())
 		switch {
-		case r == nil && lim.timeNs > 0 && search.fits(lim):
+		case r == nil && cause == errMemory && lim.timeNs > 0 && search.fits(lim):
 			cause = errTime
 		case r != nil && r.use.kl < ceiling:
 			best = r
@@ -249,6 +252,15 @@ func (s *solver) firstWork() int { return s.opt.Work / 8 }
 // instead of a result: by 1 % and by more than measurements can tell.
 func (s *solver) worthwhile(r *result) float64 {
 	return min(0.99*r.use.kl, r.use.kl-s.table.Floor)
+}
+
+// fitsDisk reports whether the smallest records of all items fit the disk.
+func (p *problem) fitsDisk() bool {
+	var least int64
+	for i := range p.items {
+		least += p.items[i].levels[0].bytes
+	}
+	return p.disk == 0 || least <= p.disk
 }
 
 // fits reports whether anything fits the RAM, whatever time it takes.
