@@ -9,7 +9,7 @@ TOOLS   := sb-synth sb-calibrate sb-plan sb-feasible sb-pack sb-run sb-trace
 # How often each fuzz target runs in `make fuzz`.
 FUZZ    ?= 5000x
 
-.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema
+.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema mlx test-mlx
 
 all: build
 
@@ -37,6 +37,16 @@ test-cap: build
 test-nocgo:
 	CGO_ENABLED=0 $(GO) build ./...
 	CGO_ENABLED=0 $(GO) test ./...
+
+# The shim of the mlx backend, build/lib/libsbmlx.so: see scripts/build-mlx for
+# where MLX comes from (MLX_DIR, Python, Homebrew, a download).
+mlx:
+	@scripts/build-mlx
+
+# Tests of the mlx backend; without the shim, `make test` skips them.
+test-mlx: mlx
+	@export SB_MLX_LIB="$$(ls $(CURDIR)/build/lib/libsbmlx.so $(CURDIR)/build/lib/libsbmlx.dylib 2>/dev/null)"; \
+	$(GO) test -count=1 ./pkg/backend/mlx && $(GO) test -count=1 -run MLX ./pkg/calib
 
 lint:
 	@test -z "$$(gofmt -l cmd pkg internal)" || { gofmt -l cmd pkg internal; echo 'lint: run gofmt -w on these'; exit 1; }

@@ -9,6 +9,7 @@ import (
 	"substrate/internal/cli"
 	"substrate/pkg/backend"
 	"substrate/pkg/backend/cpu"
+	"substrate/pkg/backend/mlx"
 	"substrate/pkg/backend/ref"
 )
 
@@ -22,7 +23,7 @@ type Flags struct {
 // Define defines --backend, --activations and --threads.
 func Define(fs *pflag.FlagSet) *Flags {
 	f := new(Flags)
-	fs.StringVar(&f.Backend, "backend", "cpu", "compute with `NAME`: cpu, or ref, the slow oracle")
+	fs.StringVar(&f.Backend, "backend", "cpu", "compute with `NAME`: cpu, mlx (Apple's MLX: see make mlx), or ref, the slow oracle")
 	fs.StringVar(&f.Activations, "activations", "int8", "how the cpu backend sees the inputs of coded matrices: `TYPE` int8 or f32")
 	f.Threads = cli.ThreadsFlag(fs)
 	return f
@@ -33,8 +34,8 @@ func (f *Flags) Open() (backend.Backend, error) {
 	return Open(f.Backend, f.Activations, f.Threads.Count())
 }
 
-// Open opens the backend of a name with a number of threads. The backend ref
-// knows activations in f32 only.
+// Open opens the backend of a name with a number of threads. The backends ref
+// and mlx know activations in f32 only, and mlx has threads of its own.
 func Open(name, activations string, threads int) (backend.Backend, error) {
 	if activations != "int8" && activations != "f32" {
 		return nil, cli.Usage("--activations %s: want int8 or f32", activations)
@@ -48,6 +49,12 @@ func Open(name, activations string, threads int) (backend.Backend, error) {
 			return nil, cli.WithHint(fmt.Errorf("backend cpu: %w", err), "--backend ref computes without it")
 		}
 		return b, nil
+	case "mlx":
+		b, err := mlx.Open(mlx.Options{})
+		if err != nil {
+			return nil, cli.WithHint(cli.IO("backend mlx: %w", err), "%s", mlx.Remedy)
+		}
+		return b, nil
 	}
-	return nil, cli.Usage("--backend %s: want cpu or ref", name)
+	return nil, cli.Usage("--backend %s: want cpu, mlx or ref", name)
 }

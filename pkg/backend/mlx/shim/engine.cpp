@@ -1,0 +1,236 @@
+#include "engine.h"
+
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+
+namespace sb {
+namespace {
+
+// How many bytes of results ops may build before they are computed. MLX frees
+// a temporary when its reader is done, but allocates it when the reader is
+// queued: this bounds how much is queued.
+constexpr size_t kBuiltBytes = 32 << 20;
+
+// What MLX's allocator may keep of freed buffers. Its own limit on Metal is
+// nearly all memory.
+constexpr size_t kCacheBytes = 32 << 20;
+
+// Streams that may be used from any thread, by one engine at a time. MLX
+// cannot destroy a stream, so engines pass them on.
+class Streams {
+ public:
+  static mx::Stream take() {
+    std::lock_guard lock(mutex());
+    if (idle().empty()) {
+      return mx::new_thread_unsafe_stream(mx::default_device());
+    }
+    auto s = idle().back();
+    idle().pop_back();
+    return s;
+  }
+  static void give(mx::Stream s) {
+    std::lock_guard lock(mutex());
+    idle().push_back(s);
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex m;
+    return m;
+  }
+  static std::vector<mx::Stream>& idle() {
+    static std::vector<mx::Stream> streams;
+    return streams;
+  }
+};
+
+}  // namespace
+
+Engine::Engine(sbmlx_message* message) : message_(message), stream_(Streams::take()) {
+  mx::set_cache_limit(kCacheBytes);
+}
+
+Engine::~Engine() {
+  // Queued work may read what is about to go. What it computes, nobody wants.
+  try {
+    mx::synchronize(stream_);
+  } catch (...) {
+  }
+  Streams::give(stream_);
+}
+
+void Engine::enter() { mx::set_default_stream(stream_); }
+
+void Engine::report(const char* text) {
+  std::strncpy(message_->text, text, sizeof message_->text - 1);
+  message_->text[sizeof message_->text - 1] = 0;
+}
+
+void Engine::tensor(int rows, int cols) { registers_.push_back({rows, cols, std::nullopt}); }
+
+void Engine::kv(int heads, int context, int head_dim, bool f16) {
+  mx::Shape shape{1, heads, context, head_dim};
+  auto type = f16 ? mx::float16 : mx::float32;
+  caches_.push_back({owned(shape, type), owned(shape, type)});
+}
+
+// get returns the first rows of a register. A register that nothing was
+// written to is zero.
+mx::array Engine::get(sbmlx_rows x) const {
+  const auto& r = registers_.at(x.id - 1);
+  if (!r.value) {
+    return mx::zeros({x.rows, r.cols});
+  }
+  int held = r.value->shape(0);
+  if (x.rows > held) {
+    throw std::invalid_argument("register " + std::to_string(x.id) + " holds " + std::to_string(held) +
+                                " rows since the last op, not " + std::to_string(x.rows));
+  }
+  if (x.rows == held) {
+    return *r.value;
+  }
+  return mx::slice(*r.value, {0, 0}, {x.rows, r.cols});
+}
+
+void Engine::put(sbmlx_rows dst, mx::array value) {
+  auto& r = registers_.at(dst.id - 1);
+  size_t bytes = value.nbytes();
+  r.value = std::move(value);
+  r.fresh = true;
+  built(bytes);
+}
+
+// built counts what ops made, and has it computed once it is a lot.
+void Engine::built(size_t bytes) {
+  built_bytes_ += bytes;
+  if (built_bytes_ > kBuiltBytes) {
+    flush();
+  }
+}
+
+// flush begins to compute what was built so far and waits for the flush
+// before it: the device stays busy, and two portions at most are under way.
+void Engine::flush() {
+  built_bytes_ = 0;
+  auto results = fresh();
+  if (results.empty()) {
+    return;
+  }
+  try {
+    mx::async_eval(results);
+    if (ticket_) {
+      ticket_->wait();
+    }
+  } catch (...) {
+    forget();
+    throw;
+  }
+  // One small result stands for all, as a second reference to a cache would
+  // make MLX copy it at the next step.
+  ticket_ = results.front();
+}
+
+// finish computes wanted and everything else that is still to be computed.
+void Engine::finish(std::vector<mx::array> wanted) {
+  auto results = fresh();
+  results.insert(results.end(), wanted.begin(), wanted.end());
+  try {
+    mx::eval(std::move(results));
+    if (ticket_) {
+      ticket_->wait();
+    }
+  } catch (...) {
+    forget();
+    throw;
+  }
+  built_bytes_ = 0;
+  ticket_.reset();
+  for (auto& r : registers_) {
+    r.fresh = false;
+  }
+  for (auto& c : caches_) {
+    c.fresh = false;
+  }
+}
+
+// fresh lists what ops left to be computed, registers first.
+std::vector<mx::array> Engine::fresh() const {
+  std::vector<mx::array> results;
+  for (const auto& r : registers_) {
+    if (r.fresh) {
+      results.push_back(*r.value);
+    }
+  }
+  for (const auto& c : caches_) {
+    if (c.fresh) {
+      results.push_back(c.keys);
+      results.push_back(c.values);
+    }
+  }
+  return results;
+}
+
+// forget drops what a failed evaluation was to compute: MLX may have marked
+// it as computed.
+void Engine::forget() {
+  built_bytes_ = 0;
+  ticket_.reset();
+  for (auto& r : registers_) {
+    if (r.fresh) {
+      r.value.reset();
+      r.fresh = false;
+    }
+  }
+  for (auto& c : caches_) {
+    if (c.fresh) {
+      c = {owned(c.keys.shape(), c.keys.dtype()), owned(c.values.shape(), c.values.dtype())};
+    }
+  }
+}
+
+void Engine::load(sbmlx_rows dst, const float* values) {
+  put(dst, mx::array(values, {dst.rows, registers_.at(dst.id - 1).cols}));
+}
+
+void Engine::fail(sbmlx_rows dst) { put(dst, failing({dst.rows, registers_.at(dst.id - 1).cols})); }
+
+namespace {
+
+// copy_row copies a row of a computed matrix, whatever its strides.
+void copy_row(float* dst, const mx::array& a, int row) {
+  auto from = a.data<float>() + row * a.strides(0);
+  int64_t n = a.shape(1), step = a.strides(1);
+  if (step == 1) {
+    std::memcpy(dst, from, n * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    dst[i] = from[i * step];
+  }
+}
+
+}  // namespace
+
+void Engine::read(float* dst, sbmlx_rows x, int row) {
+  auto a = get(x);
+  finish({a});
+  copy_row(dst, a, row);
+}
+
+void Engine::project(float* dst, sbmlx_rows x, const sbmlx_linear& w) {
+  auto y = apply(get(x), w);
+  finish({y});
+  for (int row = 0; row < y.shape(0); row++) {
+    copy_row(dst + int64_t(row) * y.shape(1), y, row);
+  }
+}
+
+const void* Engine::matrix_address(int id) const { return at(id).part(0).data<void>(); }
+
+const void* Engine::kv_address(int id) {
+  sync();
+  return caches_.at(id - 1).keys.data<void>();
+}
+
+}  // namespace sb

@@ -1,0 +1,14 @@
+//go:build !cgo
+
+package mlx
+
+import (
+	"errors"
+
+	"substrate/pkg/backend"
+)
+
+// Open fails: this program was built without C.
+func Open(Options) (backend.Backend, error) {
+	return nil, errors.New("this program was built with CGO_ENABLED=0 and cannot load MLX")
+}
