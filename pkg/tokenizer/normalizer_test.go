@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -64,7 +65,21 @@ func TestHostilePattern(t *testing.T) {
 	}
 	re.re.MatchTimeout /= 50
 	err = re.find([]byte(strings.Repeat("a", 1000)), func(int, int) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "pre-tokenizing 1000 bytes with") {
+	if err == nil || !strings.Contains(err.Error(), "pre-tokenizing 1000 bytes with") || len(err.Error()) > 200 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestHostileEncode: that a text cannot be encoded is the fault of the tokenizer's file, which decides the exit code.
+func TestHostileEncode(t *testing.T) {
+	text := `{"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"` +
+		strings.Repeat("a", 1<<16) + `"}}`
+	tok, err := LoadBytes([]byte(text), "tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tok.Encode("aaaaaaaaaa", EncodeOptions{})
+	if document, ok := errors.AsType[*jsonio.Error](err); !ok || !strings.HasPrefix(document.Error(), "tokenizer: normalizing makes more than") {
 		t.Errorf("got %v", err)
 	}
 }

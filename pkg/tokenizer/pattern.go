@@ -134,7 +134,8 @@ func (r *regex) find(text []byte, found func(start, end int) error) error {
 		return stop
 	}
 	if err != nil {
-		return fmt.Errorf("pre-tokenizing %d bytes with %q: %w", len(text), r.re, err)
+		// The library's error quotes the whole text.
+		return fmt.Errorf("pre-tokenizing %d bytes with %q: a match takes longer than %v", len(text), r.re, r.re.MatchTimeout)
 	}
 	return nil
 }

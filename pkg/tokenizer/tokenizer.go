@@ -74,7 +74,8 @@ type EncodeOptions struct {
 }
 
 // Encode returns the tokens of text. Bytes that are not UTF-8 are encoded as they are by a byte-level tokenizer. It fails
-// only where a pattern of the file takes longer than some seconds. Its working memory is some 20 bytes for each byte of
+// only where a pattern of the file takes longer than some seconds or a normalizer makes too much of a text, with a
+// [*jsonio.Error], since that is the fault of the file. Its working memory is some 20 bytes for each byte of
 // the longest word.
 func (t *Tokenizer) Encode(text string, opts EncodeOptions) ([]int32, error) {
 	var w work
@@ -101,7 +102,7 @@ func (t *Tokenizer) Encode(text string, opts EncodeOptions) ([]int32, error) {
 		return t.normalized.split(p, opts.ParseSpecial, token, words)
 	})
 	if err != nil {
-		return nil, err
+		return nil, jsonio.Within("tokenizer", "", err)
 	}
 	if opts.AddSpecial {
 		ids = append(ids, t.after...)
