@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -182,58 +181,10 @@ func (s *search) find(i int, k pick) *choice {
 func (b *brancher) offer(sol, over *solution) {
 	sol = sol.clone()
 	if over != nil {
-		b.approach(sol, over)
+		b.p.approach(sol, over, b.lim)
 	}
 	b.fill(sol, b.lim)
 	if u := b.p.use(sol); b.lim.hold(&u) && (b.best == nil || u.kl < b.use.kl) {
 		b.best, b.use = sol, u
-	}
-}
-
-// approach takes a solution towards one that does not hold the limits, part
-// by part, most KL first, as far as they still hold: alike layers would else
-// all go one way.
-func (b *brancher) approach(sol, over *solution) {
-	type part struct {
-		items []int
-		layer int
-		gain  float64
-	}
-	p := b.p
-	var parts []part
-	base := p.use(sol)
-	for _, i := range b.dense {
-		if sol.picks[i] != over.picks[i] {
-			parts = append(parts, part{items: []int{i}, layer: -1})
-		}
-	}
-	for n := range p.layers {
-		if sol.banks[n] != over.banks[n] || slices.ContainsFunc(p.layers[n].experts, func(e int) bool { return sol.picks[e] != over.picks[e] }) {
-			parts = append(parts, part{items: p.layers[n].experts, layer: n})
-		}
-	}
-	exchange := func(q part) {
-		for _, i := range q.items {
-			sol.picks[i], over.picks[i] = over.picks[i], sol.picks[i]
-		}
-		if q.layer >= 0 {
-			sol.banks[q.layer], over.banks[q.layer] = over.banks[q.layer], sol.banks[q.layer]
-		}
-	}
-	for j := range parts {
-		exchange(parts[j])
-		u := p.use(sol)
-		parts[j].gain = base.kl - u.kl
-		exchange(parts[j])
-	}
-	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.gain, a.gain) })
-	for _, q := range parts {
-		if q.gain <= 0 {
-			break
-		}
-		exchange(q)
-		if u := p.use(sol); !b.lim.hold(&u) {
-			exchange(q)
-		}
 	}
 }

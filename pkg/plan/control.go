@@ -61,20 +61,21 @@ func (p *problem) modes() []mode {
 		}
 	}
 	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
 	moe := len(p.layers) > 0
 	most := maxModes
 	if moe { // most bytes are in experts
 		most /= 3
 	}
-	sizes = thin(slices.Compact(sizes), most)
 	var modes []mode
 	if moe {
 		modes = append(modes, mode{slots: true})
 	}
-	var below int64
-	for _, n := range sizes {
-		modes = append(modes, mode{ringMax: n, ringLeast: 2 * (below + 1), slots: moe})
-		below = n
+	first := 0 // index of the smallest size that only this mode allows
+	for _, n := range thin(sizes, most) {
+		// The largest op is in the ring twice, with the smallest beside it.
+		modes = append(modes, mode{ringMax: n, ringLeast: 2*sizes[first] + sizes[0], slots: moe})
+		first = slices.Index(sizes, n) + 1
 	}
 	return modes
 }

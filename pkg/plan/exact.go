@@ -1,18 +1,11 @@
 package plan
 
-import (
-	"cmp"
-	"container/heap"
-	"slices"
-)
+import "slices"
 
 // exactResidency decides where records live in the mode "exact", in which
 // every op runs at its top level and there are no escalations: as many bytes
 // of a token as fit are resident, the rest streams. ok is false if not even
 // streaming everything fits.
-//
-// A resident dense byte saves one byte of reads per token, a slot of an
-// expert saves less, so that dense ops come first.
 func (p *problem) exactResidency(ladders []ladder) (best *solution, ok bool) {
 	e := exact{p: p, tops: make([]int, len(ladders))}
 	for i, l := range ladders {
@@ -72,10 +65,8 @@ func (e *exact) thresholds() []int64 {
 // nil if it does not fit.
 func (e *exact) streamed(ringMax int64) *solution {
 	s := e.resident()
-	var dense []int
 	for i := range s.picks {
 		if e.p.layerOf[i] < 0 && e.p.items[i].streams && e.bytes(i) <= ringMax {
-			dense = append(dense, i)
 			s.picks[i].resident = 0
 		}
 	}
@@ -85,15 +76,7 @@ func (e *exact) streamed(ringMax int64) *solution {
 	if e.ram(s) > e.p.free {
 		return nil
 	}
-	slices.SortStableFunc(dense, func(a, b int) int { return cmp.Compare(e.bytes(b), e.bytes(a)) })
-	for _, i := range dense {
-		s.picks[i] = e.p.items[i].whole(e.tops[i])
-		// The ring may grow, too: ops that were apart become neighbours.
-		if e.ram(s) > e.p.free {
-			s.picks[i].resident = 0
-		}
-	}
-	e.grow(s, e.p.free-e.ram(s))
+	e.p.settle(s, e.p.free)
 	return s
 }
 
@@ -107,39 +90,6 @@ func (e *exact) open(s *solution, n int) {
 		largest = max(largest, e.bytes(i))
 	}
 	s.banks[n] = bank{slots: l.topK, tier: 0, bytes: largest}
-}
-
-// grow gives what is left to slots, most saved reads per byte first. A layer
-// in which every expert has a slot holds them for good instead.
-func (e *exact) grow(s *solution, room int64) {
-	var h moves
-	push := func(n int) {
-		l, b := &e.p.layers[n], s.banks[n]
-		if b.slots == 0 || b.slots >= len(l.experts) || b.bytes > room {
-			return
-		}
-		saved := float64(l.topK) * (l.hit[b.slots+1] - l.hit[b.slots])
-		heap.Push(&h, move{item: n, ratio: saved})
-	}
-	for n := range e.p.layers {
-		push(n)
-	}
-	for len(h) > 0 {
-		n := heap.Pop(&h).(move).item
-		b := &s.banks[n]
-		if b.bytes > room {
-			continue
-		}
-		room -= b.bytes
-		if b.slots++; b.slots == len(e.p.layers[n].experts) {
-			for _, i := range e.p.layers[n].experts {
-				s.picks[i] = e.p.items[i].whole(e.tops[i])
-			}
-			*b = bank{}
-			continue
-		}
-		push(n)
-	}
 }
 
 // fitExact takes away top tiers, those that take most bytes, until the mode

@@ -283,16 +283,26 @@ func (s *solver) refine(r *result) (*result, rungs) {
 		if m == r.search.mode {
 			continue
 		}
-		other := newSearch(s.problem, m)
-		least := other.withinRAM(r.lim, r.prices)
-		if again := other.withinRAM(r.lim, prices{}); again.bound > least.bound {
-			least = again
-		}
-		if least.bound < r.bound {
+		if least := newSearch(s.problem, m).least(r.lim, r.prices); least.bound < r.bound {
 			r.bound, r.prices = least.bound, least.prices
 		}
 	}
+	s.problem.settle(r.sol, s.problem.free-up.pool)
+	r.use = s.problem.use(r.sol)
 	return r, up
+}
+
+// least is a bound of the mode, tried at some prices. Where experts make each
+// price costly, the prices of a solution of another mode have to do.
+func (s *search) least(lim limits, at prices) relaxation {
+	if len(s.p.layers) == 0 {
+		return s.withinDisk(lim)
+	}
+	r := s.withinRAM(lim, at)
+	if again := s.withinRAM(lim, prices{}); again.bound > r.bound {
+		return again
+	}
+	return r
 }
 
 // closer solves the mode of a result again with what its pool leaves.

@@ -115,20 +115,37 @@ func (s *search) withinTime(lim limits, disk float64) relaxation {
 			if r.sol == nil {
 				return false
 			}
-			if !lim.holdTime(&r.use) {
+			// The bound rises towards the price at which the mixture just
+			// holds, on average over the two solutions next to the RAM.
+			holds := s.average(&r, lim, mix) <= lim.timeNs
+			if !lim.holdTime(&r.use) && (r.over == nil || !s.p.quicken(r.sol, r.over, lim)) {
 				over = r.sol
-				return false
+				return holds
 			}
+			r.use = s.p.use(r.sol)
 			if best.sol == nil || r.use.kl < best.use.kl {
 				best.sol, best.use, best.over = r.sol, r.use, over
 			}
-			return true
+			return holds
 		}
-		if try(maxTimePrice) {
-			bisect(timeSteps, maxTimePrice, try)
-		}
+		try(maxTimePrice)
+		bisect(timeSteps, maxTimePrice, try)
 	}
 	return best
+}
+
+// average is the time of the mixture that the two solutions of a relaxation
+// take if they are mixed so that they take just the RAM there is.
+func (s *search) average(r *relaxation, lim limits, mix float64) float64 {
+	mixed := func(u *usage) float64 { return mix*u.computeNs + (1-mix)*u.ringNs + u.demandNs }
+	fits := mixed(&r.use)
+	if r.over == nil {
+		return fits
+	}
+	u := s.p.use(r.over)
+	f := float64(lim.ram-r.use.ram()) / max(1, float64(u.ram()-r.use.ram()))
+	f = min(max(f, 0), 1)
+	return (1-f)*fits + f*mixed(&u)
 }
 
 // mixes are the parts that compute has in the price of time that are tried.
