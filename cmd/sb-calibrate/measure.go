@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -36,7 +37,7 @@ func measureVerb() cli.Verb {
 			fs.IntVar(&spec.Group, "group", 64, "inputs that share a scale: `N` 32, 64 or 128")
 			fs.StringVar(&spec.Scale, "scale", "bf16", "`TYPE` of scales: bf16 or f16")
 			fs.StringVar(&spec.Fit, "fit", "lsq", "how codes are made: `FIT` lsq or minmax")
-			stats := fs.String("stats", "", "write the statistics to `FILE` instead of the cache folder")
+			stats := cli.PathFlag(fs, "stats", "", "write the statistics to `FILE` instead of the cache folder")
 			text := defineText(fs, 2048)
 			b := backends.Define(fs)
 			return func(ctx context.Context, env *cli.Env, args []string) error {
@@ -65,6 +66,11 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 		return err
 	}
 	defer out.Abort()
+	statsOut, err := createStats(env, statsPath)
+	if err != nil {
+		return err
+	}
+	defer statsOut.abort()
 	data, err := text.data(m, calib.PartFit)
 	if err != nil {
 		return err
@@ -91,7 +97,7 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	}
 	progress.Close()
 	table.WeightsSHA = weights
-	if table.Statistics, err = saveStats(env, stats, statsPath); err != nil {
+	if table.Statistics, err = statsOut.save(stats); err != nil {
 		return err
 	}
 	bytes, err := doc.Write(table)
@@ -104,21 +110,42 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	return out.Commit()
 }
 
-// saveStats writes the statistics to a file, or where sb-pack looks for them,
-// and returns their digest.
-func saveStats(env *cli.Env, stats *quant.Stats, path string) (digest string, err error) {
-	if path == "" {
-		dir, err := quant.StatsDir()
-		if err != nil {
-			return "", cli.WithHint(err, "--stats FILE says where the statistics go")
-		}
-		saved, err := stats.Save(dir)
-		return strings.TrimSuffix(filepath.Base(saved), filepath.Ext(saved)), err
+// statsOutput is where the statistics go: a file, or the folder where sb-pack
+// looks for them.
+type statsOutput struct {
+	file *cli.Output // nil: the folder
+	dir  string
+}
+
+// createStats finds mistakes before the work whose result they would cost.
+func createStats(env *cli.Env, path string) (*statsOutput, error) {
+	if path != "" {
+		file, err := env.Create(path)
+		return &statsOutput{file: file}, err
 	}
-	var b bytes.Buffer
-	if err := stats.Write(&b); err != nil {
+	const hint = "--stats FILE says where the statistics go"
+	dir, err := quant.StatsDir()
+	if err != nil {
+		return nil, cli.WithHint(cli.Usage("no cache folder: %w", err), hint)
+	}
+	return &statsOutput{dir: dir}, cli.WithHint(os.MkdirAll(dir, 0o777), hint)
+}
+
+// save writes the statistics and returns their digest.
+func (o *statsOutput) save(stats *quant.Stats) (digest string, err error) {
+	if o.file == nil {
+		path, err := stats.Save(o.dir)
+		return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), err
+	}
+	hash := sha256.New()
+	if err := stats.Write(io.MultiWriter(o.file, hash)); err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(b.Bytes())
-	return hex.EncodeToString(sum[:]), env.WriteDocument(path, b.Bytes())
+	return hex.EncodeToString(hash.Sum(nil)), o.file.Commit()
+}
+
+func (o *statsOutput) abort() {
+	if o.file != nil {
+		o.file.Abort()
+	}
 }

@@ -212,7 +212,7 @@ func findStats(digest, path string) (*quant.Stats, error) {
 	}
 	dir, err := quant.StatsDir()
 	if err != nil {
-		return nil, err
+		return nil, cli.WithHint(cli.Usage("no cache folder to look for statistics in: %w", err), "--stats FILE names the file")
 	}
 	stats, err := quant.FindStats(dir, digest)
 	if err != nil {
