@@ -306,6 +306,7 @@ func TestOneLine(t *testing.T) {
 	tests := []struct{ text, want string }{
 		{"plan.json:1:2: /ops/ü: bad", "plan.json:1:2: /ops/ü: bad"},
 		{"a\nb", "a; b"},
+		{"a\na\nb", "a; b"},
 		{"/a\x1b[2J\r\tb\u0085\x7f", `/a\x1b[2J\r\tb\u0085\x7f`},
 		{"a\xffb", `a\ufffdb`},
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,12 +126,12 @@ func (e *Env) report(err error) int {
 const maxErrorBytes = 2000
 
 // oneLine makes one line of an error's text: what it quotes from outside can be long, have several lines or move a
-// terminal's cursor. Joined errors are separated by semicolons.
+// terminal's cursor. Joined errors are separated by semicolons, equal ones said once.
 func oneLine(text string) string {
 	if half := maxErrorBytes / 2; len(text) > maxErrorBytes {
 		text = text[:half] + " ... " + text[len(text)-half:]
 	}
-	text = strings.ReplaceAll(text, "\n", "; ")
+	text = strings.Join(slices.Compact(strings.Split(text, "\n")), "; ")
 	var b strings.Builder
 	for _, r := range text {
 		if unicode.IsControl(r) || r == utf8.RuneError {
