@@ -39,10 +39,10 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// ownBytes is what the shim holds beside registers and caches: results of up
-// to two portions of ops under way, and freed buffers that MLX keeps for the
-// next op. See engine.cpp.
-const ownBytes = (2 + 1) * (32 << 20)
+// ownBytes bounds what the shim holds beside registers and caches: two portions
+// of results under way, a block more each, and freed buffers that MLX keeps for
+// the next op. See engine.cpp and linear.cpp.
+const ownBytes = 2*(16<<20+8<<20) + 32<<20
 
 // Open loads the shim and checks the MLX at hand; Remedy mends what it finds
 // wrong. It locks the calling goroutine to its thread, until Close.

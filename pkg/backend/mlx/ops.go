@@ -147,7 +147,7 @@ func (b *Backend) Experts(out, x backend.Tensor, calls []backend.ExpertCall) {
 	b.experts, b.rows = b.experts[:0], b.rows[:0]
 	for i := range calls {
 		c := &calls[i]
-		b.experts = append(b.experts, C.sbmlx_expert{gate: linear(c.Gate), up: linear(c.Up), down: linear(c.Down), count: C.int32_t(len(c.InRows))})
+		b.experts = append(b.experts, C.sbmlx_expert{gate: linear(c.Gate), up: linear(c.Up), down: linear(c.Down), rows: C.int32_t(len(c.InRows))})
 		for _, row := range c.InRows {
 			b.rows = append(b.rows, C.int32_t(row))
 		}

@@ -7,10 +7,9 @@
 namespace sb {
 namespace {
 
-// How many bytes of results ops may build before they are computed. MLX frees
-// a temporary when its reader is done, but allocates it when the reader is
-// queued: this bounds how much is queued.
-constexpr size_t kBuiltBytes = 32 << 20;
+// How many bytes of results ops may build before they are computed. MLX
+// allocates a result when it is queued: this bounds how much is queued.
+constexpr size_t kBuiltBytes = 16 << 20;
 
 // What MLX's allocator may keep of freed buffers. Its own limit on Metal is
 // nearly all memory.
@@ -79,6 +78,9 @@ void Engine::kv(int heads, int context, int head_dim, bool f16) {
 // written to is zero.
 mx::array Engine::get(sbmlx_rows x) const {
   const auto& r = registers_.at(x.id - 1);
+  if (r.lost) {
+    throw std::invalid_argument("register " + std::to_string(x.id) + " was lost in an evaluation that failed");
+  }
   if (!r.value) {
     return mx::zeros({x.rows, r.cols});
   }
@@ -95,25 +97,23 @@ mx::array Engine::get(sbmlx_rows x) const {
 
 void Engine::put(sbmlx_rows dst, mx::array value) {
   auto& r = registers_.at(dst.id - 1);
-  size_t bytes = value.nbytes();
+  count(value.nbytes());
   r.value = std::move(value);
   r.fresh = true;
-  built(bytes);
+  r.lost = false;
+  settle({});
 }
 
-// built counts what ops made, and has it computed once it is a lot.
-void Engine::built(size_t bytes) {
-  built_bytes_ += bytes;
-  if (built_bytes_ > kBuiltBytes) {
-    flush();
+// settle begins to compute what was built so far, once it is a lot, and waits
+// for the portion before it: the device stays busy, and two portions at most
+// are under way. partial is what an op has so far, in no register yet.
+void Engine::settle(const std::vector<mx::array>& partial) {
+  if (built_bytes_ <= kBuiltBytes) {
+    return;
   }
-}
-
-// flush begins to compute what was built so far and waits for the flush
-// before it: the device stays busy, and two portions at most are under way.
-void Engine::flush() {
   built_bytes_ = 0;
   auto results = fresh();
+  results.insert(results.begin(), partial.begin(), partial.end());
   if (results.empty()) {
     return;
   }
@@ -126,8 +126,8 @@ void Engine::flush() {
     forget();
     throw;
   }
-  // One small result stands for all, as a second reference to a cache would
-  // make MLX copy it at the next step.
+  // One result stands for all. It is none of a cache, as a second reference
+  // would make MLX copy that at the next step.
   ticket_ = results.front();
 }
 
@@ -180,6 +180,7 @@ void Engine::forget() {
     if (r.fresh) {
       r.value.reset();
       r.fresh = false;
+      r.lost = true;
     }
   }
   for (auto& c : caches_) {

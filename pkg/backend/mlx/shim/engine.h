@@ -77,6 +77,7 @@ class Engine {
     int rows, cols;
     std::optional<mx::array> value;  // [rows of the last op, cols]
     bool fresh = false;              // not known to be computed
+    bool lost = false;               // in a failed evaluation
   };
   struct Cache {
     mx::array keys, values;  // [1, heads, context, head_dim]
@@ -92,10 +93,9 @@ class Engine {
   mx::array apply(const mx::array& x, const sbmlx_linear& w);
   mx::array rows_of(const Matrix& m, const mx::array& ids);
   mx::array vector(int id) const;
-  mx::array attend(const mx::array& q, const Cache& cache, int row, int rows, const sbmlx_attention& spec) const;
 
-  void built(size_t bytes);
-  void flush();
+  void count(size_t bytes) { built_bytes_ += bytes; }
+  void settle(const std::vector<mx::array>& partial);
   void finish(std::vector<mx::array> wanted);
   std::vector<mx::array> fresh() const;
   void forget();
@@ -107,8 +107,8 @@ class Engine {
   std::vector<std::shared_ptr<Views>> vectors_;
   std::vector<Cache> caches_;
   std::optional<mx::array> cos_, sin_;  // [rows, 1, 1, half]
-  size_t built_bytes_ = 0;              // by ops since the last flush
-  std::optional<mx::array> ticket_;     // a result of the last flush
+  size_t built_bytes_ = 0;              // by ops since they were last settled
+  std::optional<mx::array> ticket_;     // a result of the portion under way
 };
 
 // check_mlx throws unless the MLX that was loaded is the one that the shim

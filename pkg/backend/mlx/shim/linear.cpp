@@ -1,4 +1,5 @@
 // Products with weights.
+#include <span>
 #include <stdexcept>
 
 #include "engine.h"
@@ -86,7 +87,7 @@ mx::array Engine::vector(int id) const {
 // converted in every product, not once, as the bytes of a slab change under a
 // matrix, and as a copy would cost up to a quarter of the codes for good.
 mx::array Engine::product(const mx::array& x, const Matrix& m, const Matrix::Block& block) {
-  built(converted(m.bits, m.group, m.cols) * block.rows);
+  count(converted(m.bits, m.group, m.cols) * block.rows);
   if (!m.coded()) {
     return mx::matmul(x, mx::transpose(float32(m.part(block.views))));
   }
@@ -101,6 +102,8 @@ mx::array Engine::product(const mx::array& x, const Matrix& m) {
   std::vector<mx::array> outputs;
   for (const auto& block : m.blocks) {
     outputs.push_back(product(x, m, block));
+    count(outputs.back().nbytes());
+    settle(outputs);
   }
   return mx::concatenate(std::move(outputs), 1);
 }
@@ -142,18 +145,18 @@ void Engine::experts(sbmlx_rows out, sbmlx_rows x, const sbmlx_expert* calls, in
   auto input = get(x);
   std::vector<mx::array> outputs;
   std::vector<int32_t> places;  // the rows of out, in the order of outputs
-  for (int i = 0; i < n; i++) {
-    int count = calls[i].count;
-    if (count == 0) {
+  for (const auto& call : std::span(calls, n)) {
+    if (call.rows == 0) {
       continue;
     }
-    auto in = count == 1 ? mx::slice(input, {rows[0], 0}, {rows[0] + 1, input.shape(1)})
-                         : mx::take(input, mx::array(rows, {count}, mx::int32), 0);
-    auto inner = sb::swiglu(apply(in, calls[i].gate), apply(in, calls[i].up));
-    built(3 * inner.nbytes());
-    outputs.push_back(apply(inner, calls[i].down));
-    places.insert(places.end(), rows + count, rows + 2 * count);
-    rows += 2 * count;
+    auto in = call.rows == 1 ? mx::slice(input, {rows[0], 0}, {rows[0] + 1, input.shape(1)})
+                             : mx::take(input, mx::array(rows, {call.rows}, mx::int32), 0);
+    auto inner = sb::swiglu(apply(in, call.gate), apply(in, call.up));
+    outputs.push_back(apply(inner, call.down));
+    places.insert(places.end(), rows + call.rows, rows + 2 * call.rows);
+    rows += 2 * call.rows;
+    count(3 * inner.nbytes() + outputs.back().nbytes());
+    settle(outputs);
   }
   if (outputs.empty()) {
     return;

@@ -23,6 +23,29 @@ mx::array heads(const mx::array& x, int n, int dim) {
   return mx::transpose(mx::reshape(x, {1, x.shape(0), n, dim}), {0, 2, 1, 3});
 }
 
+// Sight is what a step's queries see: keys and values from position oldest on.
+struct Sight {
+  mx::array queries, keys, values;  // [1, heads, rows or positions, dim]
+  int oldest;
+};
+
+// attend is attention of rows of the queries, from row on.
+mx::array attend(const Sight& sight, int row, int rows, const sbmlx_attention& s) {
+  int pos = s.pos + row, end = pos + rows;
+  int first = s.window > 0 ? std::max(0, pos + 1 - s.window) : 0;
+  auto seen = [&](const mx::array& a) {
+    return mx::slice(a, {0, 0, first - sight.oldest, 0}, {1, s.kv_heads, end - sight.oldest, s.head_dim});
+  };
+  auto queries = mx::slice(sight.queries, {0, 0, row, 0}, {1, s.heads, row + rows, s.head_dim});
+  std::string mode = rows == 1 ? "" : "causal";
+  std::optional<mx::array> mask;
+  if (rows > 1 && s.window > 0 && end - first > s.window) {
+    mode = "array";
+    mask = visible(pos, rows, first, end - first, s.window);
+  }
+  return mx::fast::scaled_dot_product_attention(queries, seen(sight.keys), seen(sight.values), s.scale, mode, mask);
+}
+
 }  // namespace
 
 void Engine::rms_norm(sbmlx_rows dst, sbmlx_rows x, int w, float eps) {
@@ -61,23 +84,6 @@ void Engine::rope(sbmlx_rows x) {
   put(x, mx::reshape(mx::concatenate({first, second}, 2), {rows, cols}));
 }
 
-// attend is attention of rows of q, from row on, over the cache.
-mx::array Engine::attend(const mx::array& q, const Cache& cache, int row, int rows, const sbmlx_attention& s) const {
-  int pos = s.pos + row, end = pos + rows;
-  int first = s.window > 0 ? std::max(0, pos + 1 - s.window) : 0;
-  auto seen = [&](const mx::array& a) {
-    return mx::astype(mx::slice(a, {0, 0, first, 0}, {1, s.kv_heads, end, s.head_dim}), mx::float32);
-  };
-  auto query = mx::slice(q, {0, 0, row, 0}, {1, s.heads, row + rows, s.head_dim});
-  std::string mode = rows == 1 ? "" : "causal";
-  std::optional<mx::array> mask;
-  if (rows > 1 && s.window > 0 && end - first > s.window) {
-    mode = "array";
-    mask = visible(pos, rows, first, end - first, s.window);
-  }
-  return mx::fast::scaled_dot_product_attention(query, seen(cache.keys), seen(cache.values), s.scale, mode, mask);
-}
-
 void Engine::attention(sbmlx_rows dst, sbmlx_rows q, sbmlx_rows k, sbmlx_rows v, int kv, const sbmlx_attention& s) {
   auto& cache = caches_.at(kv - 1);
   int rows = q.rows, end = s.pos + rows;
@@ -91,13 +97,22 @@ void Engine::attention(sbmlx_rows dst, sbmlx_rows q, sbmlx_rows k, sbmlx_rows v,
   append(cache.values, v);
   cache.fresh = true;
 
-  auto queries = heads(get(q), s.heads, s.head_dim);
-  int64_t row_bytes = int64_t(s.heads) * end * 4;
+  // Positions from oldest to end are seen by some row.
+  int oldest = s.window > 0 ? std::max(0, s.pos + 1 - s.window) : 0;
+  auto seen = [&](const mx::array& a) {
+    return mx::astype(mx::slice(a, {0, 0, oldest, 0}, {1, s.kv_heads, end, s.head_dim}), mx::float32);
+  };
+  Sight sight{heads(get(q), s.heads, s.head_dim), seen(cache.keys), seen(cache.values), oldest};
+  if (cache.keys.dtype() != mx::float32) {
+    count(2 * sight.keys.nbytes());
+  }
+  int64_t row_bytes = int64_t(s.heads) * (end - oldest) * 4;
   int step = static_cast<int>(std::clamp<int64_t>(kScoreBytes / row_bytes, 1, rows));
   std::vector<mx::array> outputs;
   for (int row = 0; row < rows; row += step) {
-    outputs.push_back(attend(queries, cache, row, std::min(step, rows - row), s));
-    built(row_bytes * step);
+    outputs.push_back(attend(sight, row, std::min(step, rows - row), s));
+    count(row_bytes * step);
+    settle(outputs);
   }
   auto y = mx::concatenate(std::move(outputs), 2);
   put(dst, mx::reshape(mx::transpose(y, {0, 2, 1, 3}), {rows, s.heads * s.head_dim}));

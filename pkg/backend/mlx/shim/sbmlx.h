@@ -60,7 +60,7 @@ typedef struct {
 
 typedef struct {
   sbmlx_linear gate, up, down;
-  int32_t count;  // rows it serves
+  int32_t rows;  // how many it serves
 } sbmlx_expert;
 
 typedef struct {
