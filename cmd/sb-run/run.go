@@ -251,7 +251,7 @@ func (f *runFlags) options(s *store.Store) (*run.Options, error) {
 		Mode: mode, Context: f.context, KVType: f.kv, Threads: f.backend.Threads.Count(), Activations: f.backend.Activations,
 		Seed: int64(*f.seed), Temperature: f.temperature, Clock: stream.StartClock(),
 	}
-	if f.backend.Backend == "ref" {
+	if f.backend.Backend != "cpu" {
 		o.Activations = "f32"
 	}
 	if limit := s.Manifest().Profile.Architecture.ContextTokens; f.context > limit {
