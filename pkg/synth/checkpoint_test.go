@@ -226,6 +226,9 @@ func TestCheckpointRefused(t *testing.T) {
 		"weights": func(s *Shape) { s.Weights = "q4_1" },
 		"layers":  func(s *Shape) { s.Layers = -1 },
 		"top-k":   func(s *Shape) { s.TopK = 7 },
+
+		"kv-heads": func(s *Shape) { s.Heads, s.KVHeads = 4, 3 },
+		"head-dim": func(s *Shape) { s.HeadDim = 7 },
 	} {
 		s := good
 		change(&s)
@@ -301,4 +304,19 @@ func BenchmarkFill(b *testing.B) {
 			plane.BF16.Encode(raw, row)
 		}
 	})
+}
+
+func TestTableRefused(t *testing.T) {
+	p, err := Profile(Shape{Layers: 2, Experts: 4, TopK: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e300} {
+		for flag, losses := range map[string]Losses{"spread": {Spread: bad}, "skew": {Skew: bad}} {
+			_, err := Table(p, losses)
+			if e := (*ShapeError)(nil); !errors.As(err, &e) || e.Flag != flag {
+				t.Errorf("%s %v: %v", flag, bad, err)
+			}
+		}
+	}
 }

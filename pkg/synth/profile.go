@@ -128,6 +128,12 @@ func (s Shape) check() error {
 			return &ShapeError{n.flag, fmt.Sprintf("%d: want %d to %d", n.value, n.lo, n.hi)}
 		}
 	}
+	switch {
+	case s.Heads%s.KVHeads != 0:
+		return &ShapeError{"kv-heads", fmt.Sprintf("%d heads are not a multiple of %d", s.Heads, s.KVHeads)}
+	case s.HeadDim%2 != 0:
+		return &ShapeError{"head-dim", fmt.Sprintf("%d is odd, rotary embedding pairs dimensions", s.HeadDim)}
+	}
 	if s.Shared > 0 && s.Experts == 0 {
 		return &ShapeError{"shared", "a shared expert belongs to a model with experts"}
 	}

@@ -31,6 +31,10 @@ const klFloor = 1e-6
 // sensitiveFactor multiplies the losses of sensitive layers.
 const sensitiveFactor = 4
 
+// maxLosses bounds Spread and Skew. Beyond it losses leave what a number can
+// hold, or are all 0 but one.
+const maxLosses = 10
+
 // Table makes up the table of a profile. A level's KL falls as 4^-bits (6 dB
 // per bit); a residual counts for a bit less than it has, as measured
 // (2.5 + 3.5 bits reach what a dedicated code of 4.5 reaches). Ops differ by
@@ -45,6 +49,14 @@ func Table(p *doc.Profile, o Losses) (*doc.Table, error) {
 	for _, l := range o.SensitiveLayers {
 		if l < 0 || l >= p.Architecture.Layers {
 			return nil, &ShapeError{"sensitive-layers", fmt.Sprintf("layer %d: the model has %d", l, p.Architecture.Layers)}
+		}
+	}
+	for _, n := range []struct {
+		flag  string
+		value float64
+	}{{"spread", o.Spread}, {"skew", o.Skew}} {
+		if !(math.Abs(n.value) <= maxLosses) {
+			return nil, &ShapeError{n.flag, fmt.Sprintf("%v: want %d to %d", n.value, -maxLosses, maxLosses)}
 		}
 	}
 	t := &doc.Table{
