@@ -28,6 +28,7 @@ import torch
 
 import tiny_corpus
 import tiny_model
+import tiny_muon
 
 SEED = 20261130
 ROWS = {"doc": 3, "source": 1}  # rows of each kind in a batch; a row is one context of tokens
@@ -78,17 +79,31 @@ def mean_loss(model, rows):
     return float(np.mean(losses)), float(np.std(losses) / math.sqrt(len(losses)))
 
 
+def make_optimizers(model):
+    """Muon for the matrices of attention and experts, AdamW for embedding, routers and norms."""
+    pairs, plain, embedded, vectors = [], [], [], []
+    for name, p in model.named_parameters():
+        kind = name.split(".")[-1]
+        if p.dim() == 1:
+            vectors.append(p)
+        elif kind in ("embedding", "router"):
+            embedded.append(p)
+        else:
+            (pairs if kind == "gate_up" else plain).append(p)
+    return [
+        tiny_muon.Muon([{"params": pairs, "split": 2}, {"params": plain}], lr=PEAK_LR, weight_decay=WEIGHT_DECAY),
+        torch.optim.AdamW([{"params": embedded, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}],
+                          lr=PEAK_LR, betas=BETAS, fused=True),
+    ]
+
+
 class Run:
     """Everything that a checkpoint holds: model, averaged weights, optimiser, what was read, and the loss curve."""
 
     def __init__(self, config):
         self.model = tiny_model.Model(config, SEED)
         self.average = {k: v.clone() for k, v in self.model.state_dict().items()}
-        matrices = [p for p in self.model.parameters() if p.dim() > 1]
-        vectors = [p for p in self.model.parameters() if p.dim() == 1]
-        self.optimizer = torch.optim.AdamW(
-            [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}],
-            lr=PEAK_LR, betas=BETAS, fused=True)
+        self.optimizers = make_optimizers(self.model)
         self.step = 0
         self.rows = dict.fromkeys(ROWS, 0)  # read so far
         self.seconds = 0.0
@@ -97,7 +112,7 @@ class Run:
 
     def save(self, path):
         state = {
-            "model": self.model.state_dict(), "average": self.average, "optimizer": self.optimizer.state_dict(),
+            "model": self.model.state_dict(), "average": self.average, "optimizers": [o.state_dict() for o in self.optimizers],
             "step": self.step, "rows": self.rows, "seconds": self.seconds, "decay_begin": self.decay_begin, "curve": self.curve,
             "rng": torch.get_rng_state(),
         }
@@ -112,7 +127,8 @@ class Run:
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.average = state["average"]
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"]):
+            optimizer.load_state_dict(saved)
         self.step, self.rows, self.seconds = state["step"], state["rows"], state["seconds"]
         self.decay_begin, self.curve = state["decay_begin"], state["curve"]
         torch.set_rng_state(state["rng"])
@@ -129,10 +145,11 @@ class Run:
         loss, unevenness = self.model.loss(rows[:, :-1], rows[:, 1:])
         (loss + self.model.config.balance * unevenness).backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+        self.model.zero_grad(set_to_none=True)
         self.step += 1
         self.rows = {kind: n + ROWS[kind] for kind, n in self.rows.items()}
         current = self.model.state_dict()
