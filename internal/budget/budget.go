@@ -31,7 +31,7 @@ type Flags struct {
 func Define(fs *pflag.FlagSet) *Flags {
 	f := &Flags{MaxRAM: cli.MaxRAMFlag(fs)}
 	fs.Float64Var(&f.Quality, "quality", 0, "largest KL divergence to accept, in `NATS` per token (default: any)")
-	fs.Float64Var(&f.Speed, "tps", 0, "lowest speed to accept, in `N` tokens per second (default: half of what a plan without streaming reaches)")
+	fs.Float64Var(&f.Speed, "tps", 0, "lowest speed to accept, in `N` tokens per second (default: half of what the best plan without streaming reaches, else half of what is possible; less if --quality needs it)")
 	fs.IntVar(&f.Context, "context", 0, "room for `N` tokens of prompt and answer (default: 4096, or the model's limit)")
 	f.MaxDisk = cli.SizeFlag(fs, "max-disk", "cap on the store: `SIZE` as 400G (default: none)")
 	f.SSD = cli.SizeFlag(fs, "ssd-bw", "read no faster than `SIZE` per second, as 2G")
@@ -119,5 +119,9 @@ func Explain(err error) error {
 	if e.SmallestRAM == 0 {
 		return cli.WithHint(cli.No("infeasible: %s, and more memory does not help", what), "sb-feasible says what would")
 	}
-	return cli.WithHint(cli.No("infeasible: %s: needs at least %v", what, cli.Size(e.SmallestRAM)), "--max-ram %s", plan.FlagSize(e.SmallestRAM))
+	err = cli.No("infeasible: %s: needs at least %v", what, cli.Size(e.SmallestRAM))
+	if l := e.LargestFixed(); l.Name == doc.LedgerKV {
+		err = cli.WithHint(err, "a shorter --context than %d needs less: its KV cache takes %v", b.ContextTokens, cli.Size(l.Bytes))
+	}
+	return cli.WithHint(err, "--max-ram %s", plan.FlagSize(e.SmallestRAM))
 }

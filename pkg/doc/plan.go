@@ -40,7 +40,7 @@ type Budget struct {
 	MaxSSDCacheBytes   int64   `json:"max_ssd_cache_bytes"`
 	SSDBytesPerSec     int64   `json:"sustained_ssd_bw_bytes_per_sec"`
 	QualityLossCap     float64 `json:"quality_loss_cap"`         // nats per token; 0: none
-	TargetTokensPerSec float64 `json:"target_tokens_per_second"` // 0: half of the static mix's prediction
+	TargetTokensPerSec float64 `json:"target_tokens_per_second"` // 0: half of the prediction for the best plan without streaming, or else for the fastest
 	ContextTokens      int     `json:"context_tokens"`
 }
 

@@ -141,7 +141,7 @@ func resultOf(sol *solution, u usage) *result {
 
 // checkSpeed refuses a result that is too slow or not good enough.
 func (s *solver) checkSpeed(r *result) error {
-	if t := s.budget.TargetTokensPerSec; t > 0 && r.use.timeNs()*speedBand > 1e9/t {
+	if !s.fastEnough(&r.use) {
 		return errTime
 	}
 	return s.checkQuality(r)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
 )
 
 // What no plan could hold.
@@ -22,6 +23,18 @@ type InfeasibleError struct {
 	// the budget as it is, in bytes; 0 if no memory helps.
 	SmallestRAM int64
 	Budget      doc.Budget
+	// Fixed is what a run takes before any record, by purpose.
+	Fixed []doc.LedgerLine
+}
+
+// LargestFixed is the purpose that takes most before any record.
+func (e *InfeasibleError) LargestFixed() (largest doc.LedgerLine) {
+	for _, l := range e.Fixed {
+		if l.Bytes > largest.Bytes {
+			largest = l
+		}
+	}
+	return largest
 }
 
 func (e *InfeasibleError) Error() string {
@@ -59,7 +72,7 @@ const maxRAMBytes = 1 << 50
 
 // infeasible finds the smallest memory that would do.
 func (s *solver) infeasible(cause error) error {
-	e := &InfeasibleError{Budget: s.budget}
+	e := &InfeasibleError{Budget: s.budget, Fixed: footprint.Ledger(s.fixed, footprint.Holdings{})}
 	switch cause {
 	case errMemory, errTime, errQuality, errDisk:
 		e.Axis = cause.Error()
@@ -102,7 +115,7 @@ func (s *solver) works() error {
 	cause := errMemory
 	for _, m := range append([]mode{{}}, p.modes()...) {
 		u, ok := newSearch(p, m).fastest(limits{ram: p.free})
-		if ok && s.timeLimit(&u) {
+		if ok && s.fastEnough(&u) {
 			return nil
 		}
 		if ok {
@@ -112,8 +125,8 @@ func (s *solver) works() error {
 	return cause
 }
 
-// timeLimit reports whether a usage holds the target of speed, if there is one.
-func (s *solver) timeLimit(u *usage) bool {
+// fastEnough reports whether a usage holds the target of speed, if there is one.
+func (s *solver) fastEnough(u *usage) bool {
 	t := s.budget.TargetTokensPerSec
 	return t == 0 || u.timeNs()*speedBand <= 1e9/t
 }

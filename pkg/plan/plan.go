@@ -101,7 +101,7 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 //
 // Of the budget, ContextTokens 0 stands for 4096 or the model's limit, and
 // TargetTokensPerSec 0 for half of what the best plan without streaming would
-// reach, or no target where nothing fits without streaming.
+// reach, or, where nothing fits without streaming, of the fastest plan.
 func Solve(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*doc.Plan, error) {
 	s, err := newSolver(t, m, b, o)
 	if err != nil {
@@ -178,30 +178,60 @@ func (s *solver) decide() (*result, error) {
 	return s.leastKL(static)
 }
 
-// leastKL spends the whole budget on KL.
+// leastKL spends the whole budget on KL. A cap on quality goes before a target
+// of speed that nobody asked for: then it is the fastest plan, within steps of
+// the search, that meets the cap.
 func (s *solver) leastKL(static *search) (*result, error) {
-	p := s.problem
-	lim := limits{ram: p.free - s.poolReserve(), disk: p.disk}
+	lim := limits{ram: s.problem.free - s.poolReserve(), disk: s.problem.disk}
 	mix := static.solve(lim, math.Inf(1), s.firstWork())
 	if mix == nil { // a pool is no reason to refuse
-		lim.ram = p.free
+		lim.ram = s.problem.free
 		mix = static.solve(lim, math.Inf(1), s.firstWork())
 	}
+	limit := s.timeLimit(mix)
+	r, err := s.leastWithin(mix, limit)
+	if err != nil || s.checkQuality(r) == nil {
+		return r, err
+	}
 	if s.budget.TargetTokensPerSec > 0 {
-		lim.timeNs = 1e9 / s.budget.TargetTokensPerSec / speedBand
-	} else if mix != nil {
-		lim.timeNs = 2 * mix.use.timeNs() * speedBand
+		return nil, errQuality
 	}
-	best := mix
-	if best != nil && !lim.holdTime(&best.use) {
-		best = newSearch(p, mode{}).solve(lim, math.Inf(1), s.firstWork())
+	r, err = s.leastWithin(mix, 0)
+	if err != nil || s.checkQuality(r) != nil {
+		return nil, errQuality
 	}
-	if mix == nil {
-		lim.ram = p.free - s.poolReserve()
+	low, high := limit, r.use.timeNs()
+	for range qualitySteps {
+		mid := math.Sqrt(low * high)
+		if faster, err := s.leastWithin(mix, mid); err == nil && s.checkQuality(faster) == nil {
+			r, high = faster, min(mid, faster.use.timeNs())
+		} else {
+			low = mid
+		}
 	}
-	mix = best
-	best, cause := s.stream(lim, best)
-	if best == nil && mix == nil && lim.ram < p.free {
+	return r, nil
+}
+
+// qualitySteps halve the logarithm of the time between too coarse and slow.
+const qualitySteps = 6
+
+// leastWithin is the plan of least KL that takes at most timeNs per token (0:
+// any), streaming or, where mix is not nil, not.
+func (s *solver) leastWithin(mix *result, timeNs float64) (*result, error) {
+	p := s.problem
+	lim := limits{ram: p.free - s.poolReserve(), disk: p.disk, timeNs: timeNs}
+	if mix != nil {
+		lim.ram = mix.lim.ram
+		if !lim.holdTime(&mix.use) {
+			mix = newSearch(p, mode{}).solve(lim, math.Inf(1), s.firstWork())
+		} else {
+			again := *mix
+			again.lim = lim
+			mix = &again
+		}
+	}
+	best, cause := s.stream(lim, mix)
+	if best == nil && lim.ram < p.free {
 		lim.ram = p.free
 		best, cause = s.stream(lim, nil)
 	}
@@ -211,7 +241,20 @@ func (s *solver) leastKL(static *search) (*result, error) {
 	if best != mix {
 		best.static = mix
 	}
-	return best, s.checkQuality(best)
+	return best, nil
+}
+
+// timeLimit is the longest that a token may take, in ns, so that the low end
+// of the band of speed holds the target.
+func (s *solver) timeLimit(static *result) float64 {
+	switch {
+	case s.budget.TargetTokensPerSec > 0:
+		return 1e9 / s.budget.TargetTokensPerSec / speedBand
+	case static != nil:
+		return 2 * static.use.timeNs() / speedBand
+	}
+	u := s.fastest()
+	return 2 * u.timeNs() / speedBand
 }
 
 // stream looks for a plan that streams and is better than best, which may be

@@ -164,6 +164,10 @@ func (s *search) fastest(lim limits) (best usage, ok bool) {
 		if r.sol == nil {
 			return best, false
 		}
+		if r.over != nil {
+			s.p.quicken(r.sol, r.over, limits{ram: lim.ram, timeNs: 1})
+			r.use = s.p.use(r.sol)
+		}
 		if !ok || r.use.timeNs() < best.timeNs() {
 			best, ok = r.use, true
 		}
