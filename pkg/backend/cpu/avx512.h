@@ -4,6 +4,8 @@
 #ifdef SB_AVX512
 #include <immintrin.h>
 
+// Loops over accumulators must be unrolled early, or GCC keeps them in memory.
+#define SB_UNROLL _Pragma("GCC unroll 8")
 #define SB_VECTOR static inline __attribute__((always_inline)) SB_AVX512
 
 // tail is the mask of the first n of 16 lanes, n >= 0.

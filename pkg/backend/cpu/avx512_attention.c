@@ -12,17 +12,23 @@ SB_VECTOR __m512 load_kv(const void *p, int64_t at, __mmask16 mask, int f16) {
 // scores sets p[h][i] to q[h] . k[i] for 4 positions and n heads.
 SB_VECTOR void scores(float (*p)[SB_KEYS], const float *q, const void *k, const int64_t *at, int d, const int f16, const int n) {
 	__m512 acc[4][4];
+	SB_UNROLL
 	for (int h = 0; h < n; h++)
+		SB_UNROLL
 		for (int i = 0; i < 4; i++) acc[h][i] = _mm512_setzero_ps();
 	for (int j = 0; j < d; j += 16) {
 		__mmask16 mask = tail(d - j);
 		__m512 key[4];
+		SB_UNROLL
 		for (int i = 0; i < 4; i++) key[i] = load_kv(k, at[i] + j, mask, f16);
+		SB_UNROLL
 		for (int h = 0; h < n; h++) {
 			__m512 v = _mm512_maskz_loadu_ps(mask, q + h * d + j);
+			SB_UNROLL
 			for (int i = 0; i < 4; i++) acc[h][i] = _mm512_fmadd_ps(v, key[i], acc[h][i]);
 		}
 	}
+	SB_UNROLL
 	for (int h = 0; h < n; h++) _mm_storeu_ps(p[h], reduce4(acc[h][0], acc[h][1], acc[h][2], acc[h][3]));
 }
 
@@ -51,6 +57,7 @@ SB_VECTOR void heads(sb_scratch *s, const sb_attention *a, int row, int kv_head,
 	int64_t at = ((int64_t)row * a->heads + head) * d;
 	int end = a->pos + row + 1, first = a->window && end > a->window ? end - a->window : 0;
 	float highest[4], total[4], shrink[4];
+	SB_UNROLL
 	for (int h = 0; h < n; h++) {
 		highest[h] = -INFINITY, total[h] = 0;
 		memset(s->sum[h], 0, d * sizeof(float));
@@ -61,25 +68,32 @@ SB_VECTOR void heads(sb_scratch *s, const sb_attention *a, int row, int kv_head,
 		float four[4][SB_KEYS]; // only [h][0..3] is used
 		for (int i = lo / 4 * 4; i < hi; i += 4) {
 			int64_t key[4];
+			SB_UNROLL
 			for (int j = 0; j < 4; j++) {
 				int k = i + j < lo ? lo : i + j < hi ? i + j : hi - 1;
 				key[j] = (base + block + k) * d;
 			}
 			scores(four, a->q + at, kv->k, key, d, f16, n);
+			SB_UNROLL
 			for (int h = 0; h < n; h++) memcpy(&p[h][i], four[h], 4 * sizeof(float));
 		}
+		SB_UNROLL
 		for (int h = 0; h < n; h++) shrink[h] = softmax(p[h], lo, hi, a->scale, &highest[h], &total[h]);
 		for (int j = 0; j < d; j += 16) {
 			__mmask16 mask = tail(d - j);
 			__m512 sum[4];
+			SB_UNROLL
 			for (int h = 0; h < n; h++) sum[h] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, s->sum[h] + j), _mm512_set1_ps(shrink[h]));
 			for (int i = lo; i < hi; i++) {
 				__m512 v = load_kv(kv->v, (base + block + i) * d + j, mask, f16);
+				SB_UNROLL
 				for (int h = 0; h < n; h++) sum[h] = _mm512_fmadd_ps(v, _mm512_set1_ps(p[h][i]), sum[h]);
 			}
+			SB_UNROLL
 			for (int h = 0; h < n; h++) _mm512_mask_storeu_ps(s->sum[h] + j, mask, sum[h]);
 		}
 	}
+	SB_UNROLL
 	for (int h = 0; h < n; h++)
 		for (int j = 0; j < d; j++) a->y[at + h * d + j] = s->sum[h][j] / total[h];
 }

@@ -5,8 +5,15 @@
 
 #ifdef SB_AVX512
 
-// What a row's 16 values come from.
-enum { CODES, BF16, F16, PLAIN };
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC looks before it has unrolled the loops that fill accumulators.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+// What weights are stored as: the width of codes, or one of these.
+enum { BF16 = 16, F16 = 17, PLAIN = 32 };
+
+static int kind_of(const sb_matrix *m) { return m->bits == 16 && m->f16 ? F16 : m->bits; }
 
 // decoder turns the bytes of 16 codes into 16 integers: every lane gets the
 // two bytes that hold its code, shifts and masks.
@@ -32,219 +39,247 @@ SB_VECTOR __m512 load_codes(const uint8_t *p, int bits, const decoder *d) {
 	return _mm512_cvtepi32_ps(q);
 }
 
-// One row of a matrix from some column on.
+// load_dense reads up to 16 values at index i.
+SB_VECTOR __m512 load_dense(const uint8_t *p, int i, __mmask16 mask, const int kind) {
+	if (kind == PLAIN) return _mm512_maskz_loadu_ps(mask, (const float *)p + i);
+	return load_16((const uint16_t *)p + i, mask, kind == F16);
+}
+
 typedef struct {
-	const void *p;
-	const uint16_t *scale, *bias;
-} source;
+	const sb_matrix *m;
+	const sb_input *in;
+	const sb_task *task;
+	int64_t row_bytes, groups; // of a row
+} product;
 
-SB_VECTOR float one_16(const uint16_t *p, int f16) {
-	if (f16) return _cvtsh_ss(*p);
-	return as_float((uint32_t)*p << 16);
-}
-
-SB_VECTOR __m512 load_values(const source *s, int kind, int at, __mmask16 mask) {
-	if (kind == PLAIN) return _mm512_maskz_loadu_ps(mask, (const float *)s->p + at);
-	return load_16((const uint16_t *)s->p + at, mask, kind == F16);
-}
-
-// dense adds, to sum[token], 4 rows of n columns for a number of tokens.
-SB_VECTOR void dense(const source *w, const float *const *x, __m128 *sum, int n, const int kind, const int tokens) {
-	__m512 acc[6][4];
-	for (int t = 0; t < tokens; t++)
-		for (int r = 0; r < 4; r++) acc[t][r] = _mm512_setzero_ps();
-	int i = 0;
-	for (; i + 16 <= n; i += 16) {
-		__m512 v[4];
-		for (int r = 0; r < 4; r++) v[r] = load_values(&w[r], kind, i, 0xffff);
-		for (int t = 0; t < tokens; t++) {
-			__m512 u = _mm512_loadu_ps(x[t] + i);
-			for (int r = 0; r < 4; r++) acc[t][r] = _mm512_fmadd_ps(v[r], u, acc[t][r]);
-		}
-	}
-	if (i < n) {
-		__mmask16 mask = tail(n - i);
-		__m512 v[4];
-		for (int r = 0; r < 4; r++) v[r] = load_values(&w[r], kind, i, mask);
-		for (int t = 0; t < tokens; t++) {
-			__m512 u = _mm512_maskz_loadu_ps(mask, x[t] + i);
-			for (int r = 0; r < 4; r++) acc[t][r] = _mm512_fmadd_ps(v[r], u, acc[t][r]);
-		}
-	}
-	for (int t = 0; t < tokens; t++) sum[t] = _mm_add_ps(sum[t], reduce4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
-}
-
-// coded is the same for codes; n is a multiple of 32.
-SB_VECTOR void coded(const source *w, const float *const *x, __m128 *sum, int n, int group, int f16, const int bits, const int tokens) {
-	decoder d = decoder_of(bits);
-	__m512 acc[4][4];
-	for (int t = 0; t < tokens; t++)
-		for (int r = 0; r < 4; r++) acc[t][r] = _mm512_setzero_ps();
-	for (int g = 0, i = 0; i < n; g++) {
-		__m512 scale[4], bias[4];
-		for (int r = 0; r < 4; r++) {
-			scale[r] = _mm512_set1_ps(one_16(w[r].scale + g, f16));
-			bias[r] = _mm512_set1_ps(one_16(w[r].bias + g, f16));
-		}
-		int end = i + group < n ? i + group : n;
-		for (; i < end; i += 16) {
-			__m512 v[4];
-			for (int r = 0; r < 4; r++)
-				v[r] = _mm512_fmadd_ps(load_codes((const uint8_t *)w[r].p + i / 8 * bits, bits, &d), scale[r], bias[r]);
-			for (int t = 0; t < tokens; t++) {
-				__m512 u = _mm512_loadu_ps(x[t] + i);
-				for (int r = 0; r < 4; r++) acc[t][r] = _mm512_fmadd_ps(v[r], u, acc[t][r]);
-			}
-		}
-	}
-	for (int t = 0; t < tokens; t++) sum[t] = _mm_add_ps(sum[t], reduce4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
-}
-
-typedef void (*tile_function)(const source *, const float *const *, __m128 *, int n, int group, int f16, int tokens);
-
-#define DENSE(name, kind) \
-	SB_AVX512 static __attribute__((noinline)) void name(const source *w, const float *const *x, __m128 *sum, int n, int group, int f16, int tokens) { \
-		(void)group, (void)f16; \
-		if (tokens == 4) dense(w, x, sum, n, kind, 4); \
-		else if (tokens == 2) dense(w, x, sum, n, kind, 2); \
-		else dense(w, x, sum, n, kind, 1); \
-	}
-DENSE(tile_bf16, BF16)
-DENSE(tile_f16, F16)
-DENSE(tile_plain, PLAIN)
-
-#define CODED(bits) \
-	SB_AVX512 static __attribute__((noinline)) void tile_##bits(const source *w, const float *const *x, __m128 *sum, int n, int group, int f16, int tokens) { \
-		if (tokens == 4) coded(w, x, sum, n, group, f16, bits, 4); \
-		else if (tokens == 2) coded(w, x, sum, n, group, f16, bits, 2); \
-		else coded(w, x, sum, n, group, f16, bits, 1); \
-	}
-CODED(2)
-CODED(3)
-CODED(4)
-CODED(5)
-CODED(6)
-CODED(8)
-
-static tile_function tile_of(const sb_matrix *m) {
-	switch (m->bits) {
-	case 2: return tile_2;
-	case 3: return tile_3;
-	case 4: return tile_4;
-	case 5: return tile_5;
-	case 6: return tile_6;
-	case 8: return tile_8;
-	case 16: return m->f16 ? tile_f16 : tile_bf16;
-	default: return tile_plain;
-	}
-}
-
-static source source_at(const sb_matrix *m, int64_t row, int col) {
-	source s = {m->data + (row * m->cols + col) * m->bits / 8, NULL, NULL};
-	if (m->bits < 16) {
-		int64_t g = row * (m->cols / m->group) + col / m->group;
-		s.scale = m->scales + g, s.bias = m->biases + g;
-	}
-	return s;
-}
-
-static const float *x_at(const sb_input *in, const sb_task *task, int token, int col) {
-	return in->x + (task->in ? task->in[token] : token) * in->stride + col;
+static const float *x_row(const product *p, int token) {
+	return p->in->x + (p->task->in ? p->task->in[token] : token) * p->in->stride;
 }
 
 static int width(const sb_matrix *m, int col) { return m->cols - col < SB_F32_COLS ? m->cols - col : SB_F32_COLS; }
 
-// few decodes weights on their way into the product.
-SB_AVX512 static void few(const sb_matrix *m, const sb_input *in, const sb_task *task, int first, int rows, float (*sums)[SB_ROWS]) {
-	tile_function tile = tile_of(m);
-	for (int r = 0; r < rows; r += 4)
-		for (int t = 0, n; t < task->tokens; t += n) {
-			n = task->tokens - t >= 4 ? 4 : task->tokens - t >= 2 ? 2 : 1;
+// A block of up to 512 columns of 4 rows, with the scales of its groups.
+typedef struct {
+	const uint8_t *w[4];
+	const float *x[6];
+	int cols;
+	float scale[4][SB_F32_COLS / 32], bias[4][SB_F32_COLS / 32];
+} block;
+
+// multiply adds the products of a block with n tokens to sum[token].
+SB_VECTOR void multiply(const block *b, __m128 *sum, int group, const int kind, const int n) {
+	__m512 acc[6][4];
+	SB_UNROLL
+	for (int t = 0; t < n; t++)
+		SB_UNROLL
+		for (int r = 0; r < 4; r++) acc[t][r] = _mm512_setzero_ps();
+	if (kind < 16) {
+		decoder d = decoder_of(kind);
+		for (int g = 0, i = 0; i < b->cols; g++) {
+			__m512 scale[4], bias[4];
+			SB_UNROLL
+			for (int r = 0; r < 4; r++) scale[r] = _mm512_set1_ps(b->scale[r][g]), bias[r] = _mm512_set1_ps(b->bias[r][g]);
+			for (int end = i + group; i < end; i += 16) {
+				__m512 v[4];
+				SB_UNROLL
+				for (int r = 0; r < 4; r++) v[r] = _mm512_fmadd_ps(load_codes(b->w[r] + i / 8 * kind, kind, &d), scale[r], bias[r]);
+				SB_UNROLL
+				for (int t = 0; t < n; t++) {
+					__m512 x = _mm512_loadu_ps(b->x[t] + i);
+					SB_UNROLL
+					for (int r = 0; r < 4; r++) acc[t][r] = _mm512_fmadd_ps(v[r], x, acc[t][r]);
+				}
+			}
+		}
+	} else {
+		int i = 0;
+		for (; i + 16 <= b->cols; i += 16) {
+			__m512 v[4];
+			SB_UNROLL
+			for (int r = 0; r < 4; r++) v[r] = load_dense(b->w[r], i, 0xffff, kind);
+			SB_UNROLL
+			for (int t = 0; t < n; t++) {
+				__m512 x = _mm512_loadu_ps(b->x[t] + i);
+				SB_UNROLL
+				for (int r = 0; r < 4; r++) acc[t][r] = _mm512_fmadd_ps(v[r], x, acc[t][r]);
+			}
+		}
+		if (i < b->cols) {
+			__mmask16 mask = tail(b->cols - i);
+			SB_UNROLL
+			for (int t = 0; t < n; t++) {
+				__m512 x = _mm512_maskz_loadu_ps(mask, b->x[t] + i);
+				SB_UNROLL
+				for (int r = 0; r < 4; r++) acc[t][r] = _mm512_fmadd_ps(load_dense(b->w[r], i, mask, kind), x, acc[t][r]);
+			}
+		}
+	}
+	SB_UNROLL
+	for (int t = 0; t < n; t++) sum[t] = _mm_add_ps(sum[t], reduce4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
+}
+
+// rows4 decodes 4 rows on their way into the products with n tokens. Each row
+// is read from its start to its end.
+SB_VECTOR void rows4(const product *p, const int64_t *row, int token, __m128 *sum, const int kind, const int n) {
+	const sb_matrix *m = p->m;
+	block b;
+	SB_UNROLL
+	for (int r = 0; r < 4; r++) b.w[r] = m->data + row[r] * p->row_bytes;
+	SB_UNROLL
+	for (int t = 0; t < n; t++) b.x[t] = x_row(p, token + t);
+	for (int col = 0; col < m->cols; col += SB_F32_COLS) {
+		b.cols = width(m, col);
+		if (kind < 16) {
+			__mmask16 mask = tail(b.cols / m->group);
+			SB_UNROLL
+			for (int r = 0; r < 4; r++) {
+				int64_t at = row[r] * p->groups + col / m->group;
+				_mm512_storeu_ps(b.scale[r], load_16(m->scales + at, mask, m->f16));
+				_mm512_storeu_ps(b.bias[r], load_16(m->biases + at, mask, m->f16));
+			}
+		}
+		multiply(&b, sum, m->group, kind, n);
+		SB_UNROLL
+		for (int r = 0; r < 4; r++) b.w[r] += SB_F32_COLS * (kind == F16 ? 16 : kind) / 8;
+		SB_UNROLL
+		for (int t = 0; t < n; t++) b.x[t] += SB_F32_COLS;
+	}
+}
+
+#define ROWS(kind) \
+	SB_AVX512 static __attribute__((noinline)) void rows4_##kind(const product *p, const int64_t *row, int token, __m128 *sum, int n) { \
+		if (n == 4) rows4(p, row, token, sum, kind, 4); \
+		else if (n == 2) rows4(p, row, token, sum, kind, 2); \
+		else rows4(p, row, token, sum, kind, 1); \
+	}
+ROWS(2)
+ROWS(3)
+ROWS(4)
+ROWS(5)
+ROWS(6)
+ROWS(8)
+ROWS(BF16)
+ROWS(F16)
+ROWS(PLAIN)
+
+typedef void (*rows_function)(const product *, const int64_t *, int, __m128 *, int);
+
+static rows_function rows_of(int kind) {
+	switch (kind) {
+	case 2: return rows4_2;
+	case 3: return rows4_3;
+	case 4: return rows4_4;
+	case 5: return rows4_5;
+	case 6: return rows4_6;
+	case 8: return rows4_8;
+	case BF16: return rows4_BF16;
+	case F16: return rows4_F16;
+	default: return rows4_PLAIN;
+	}
+}
+
+// few is for few tokens: weights are decoded anew for every four.
+SB_AVX512 static void few(const product *p, int first, int rows, float (*sums)[SB_ROWS]) {
+	rows_function rows4 = rows_of(kind_of(p->m));
+	int tokens = p->task->tokens;
+	for (int r = 0; r < rows; r += 4) {
+		int64_t row[4];
+		// Behind the last row, compute it again.
+		for (int i = 0; i < 4; i++) row[i] = first + (r + i < rows ? r + i : rows - 1);
+		for (int t = 0, n; t < tokens; t += n) {
+			n = tokens - t >= 4 ? 4 : tokens - t >= 2 ? 2 : 1;
 			__m128 sum[4];
 			for (int i = 0; i < n; i++) sum[i] = _mm_loadu_ps(&sums[t + i][r]);
-			for (int col = 0; col < m->cols; col += SB_F32_COLS) {
-				source w[4];
-				// Behind the last row, compute it again.
-				for (int i = 0; i < 4; i++) w[i] = source_at(m, first + (r + i < rows ? r + i : rows - 1), col);
-				const float *x[4];
-				for (int i = 0; i < n; i++) x[i] = x_at(in, task, t + i, col);
-				tile(w, x, sum, width(m, col), m->group, m->f16, n);
-			}
+			rows4(p, row, t, sum, n);
 			for (int i = 0; i < n; i++) _mm_storeu_ps(&sums[t + i][r], sum[i]);
 		}
-}
-
-SB_AVX512 static void decode_dense(float *dst, const source *w, int n, int kind) {
-	for (int i = 0; i < n; i += 16) {
-		__mmask16 mask = tail(n - i);
-		_mm512_mask_storeu_ps(dst + i, mask, load_values(w, kind, i, mask));
 	}
 }
 
-SB_VECTOR void decode_coded(float *dst, const source *w, int n, int group, int f16, const int bits) {
-	decoder d = decoder_of(bits);
-	for (int g = 0, i = 0; i < n; g++) {
-		__m512 scale = _mm512_set1_ps(one_16(w->scale + g, f16)), bias = _mm512_set1_ps(one_16(w->bias + g, f16));
-		int end = i + group < n ? i + group : n;
-		for (; i < end; i += 16)
-			_mm512_storeu_ps(dst + i, _mm512_fmadd_ps(load_codes((const uint8_t *)w->p + i / 8 * bits, bits, &d), scale, bias));
+// decode decodes n columns of a row from a column on.
+SB_VECTOR void decode(float *dst, const product *p, int64_t row, int col, int n, const int kind) {
+	const sb_matrix *m = p->m;
+	const uint8_t *w = m->data + row * p->row_bytes;
+	if (kind >= 16) {
+		for (int i = 0; i < n; i += 16) {
+			__mmask16 mask = tail(n - i);
+			_mm512_mask_storeu_ps(dst + i, mask, load_dense(w, col + i, mask, kind));
+		}
+		return;
+	}
+	w += (int64_t)col * kind / 8;
+	decoder d = decoder_of(kind);
+	int64_t at = row * p->groups + col / m->group;
+	for (int i = 0; i < n; at++) {
+		__m512 scale = _mm512_set1_ps(_mm512_cvtss_f32(load_16(m->scales + at, 1, m->f16)));
+		__m512 bias = _mm512_set1_ps(_mm512_cvtss_f32(load_16(m->biases + at, 1, m->f16)));
+		for (int end = i + m->group; i < end; i += 16)
+			_mm512_storeu_ps(dst + i, _mm512_fmadd_ps(load_codes(w + i / 8 * kind, kind, &d), scale, bias));
 	}
 }
 
-// decode_block decodes n columns of a row from a column on.
-SB_AVX512 static void decode_block(float *dst, const sb_matrix *m, int64_t row, int col, int n) {
-	source w = source_at(m, row, col);
-	switch (m->bits) {
-	case 2: decode_coded(dst, &w, n, m->group, m->f16, 2); break;
-	case 3: decode_coded(dst, &w, n, m->group, m->f16, 3); break;
-	case 4: decode_coded(dst, &w, n, m->group, m->f16, 4); break;
-	case 5: decode_coded(dst, &w, n, m->group, m->f16, 5); break;
-	case 6: decode_coded(dst, &w, n, m->group, m->f16, 6); break;
-	case 8: decode_coded(dst, &w, n, m->group, m->f16, 8); break;
-	case 16: decode_dense(dst, &w, n, m->f16 ? F16 : BF16); break;
-	default: decode_dense(dst, &w, n, PLAIN);
+SB_AVX512 static void decode_row(float *dst, const product *p, int64_t row, int col, int n) {
+	switch (kind_of(p->m)) {
+	case 2: decode(dst, p, row, col, n, 2); break;
+	case 3: decode(dst, p, row, col, n, 3); break;
+	case 4: decode(dst, p, row, col, n, 4); break;
+	case 5: decode(dst, p, row, col, n, 5); break;
+	case 6: decode(dst, p, row, col, n, 6); break;
+	case 8: decode(dst, p, row, col, n, 8); break;
+	case BF16: decode(dst, p, row, col, n, BF16); break;
+	case F16: decode(dst, p, row, col, n, F16); break;
+	default: decode(dst, p, row, col, n, PLAIN);
 	}
 }
 
-void sb_avx512_decode(float *dst, const sb_matrix *m, int row) { decode_block(dst, m, row, 0, m->cols); }
+static product product_of(const sb_matrix *m) {
+	return (product){.m = m, .row_bytes = (int64_t)m->cols * m->bits / 8, .groups = m->bits < 16 ? m->cols / m->group : 0};
+}
 
-// tile_many is the micro-kernel of many tokens: 4 rows of a panel, up to 6
-// tokens, 24 accumulators.
-SB_AVX512 static __attribute__((noinline)) void tile_many(const source *w, const float *const *x, __m128 *sum, int n, int tokens) {
-	switch (tokens) {
-	case 6: dense(w, x, sum, n, PLAIN, 6); break;
-	case 5: dense(w, x, sum, n, PLAIN, 5); break;
-	case 4: dense(w, x, sum, n, PLAIN, 4); break;
-	case 3: dense(w, x, sum, n, PLAIN, 3); break;
-	case 2: dense(w, x, sum, n, PLAIN, 2); break;
-	default: dense(w, x, sum, n, PLAIN, 1);
+void sb_avx512_decode(float *dst, const sb_matrix *m, int row) {
+	product p = product_of(m);
+	decode_row(dst, &p, row, 0, m->cols);
+}
+
+// panel4 is the micro-kernel of many tokens: 4 decoded rows and up to 6 tokens,
+// which is 24 accumulators.
+SB_AVX512 static __attribute__((noinline)) void panel4(const block *b, __m128 *sum, int n) {
+	switch (n) {
+	case 6: multiply(b, sum, 0, PLAIN, 6); break;
+	case 5: multiply(b, sum, 0, PLAIN, 5); break;
+	case 4: multiply(b, sum, 0, PLAIN, 4); break;
+	case 3: multiply(b, sum, 0, PLAIN, 3); break;
+	case 2: multiply(b, sum, 0, PLAIN, 2); break;
+	default: multiply(b, sum, 0, PLAIN, 1);
 	}
 }
 
 // many decodes 512 columns of 16 rows once for all tokens.
-SB_AVX512 static void many(sb_scratch *s, const sb_matrix *m, const sb_input *in, const sb_task *task, int first, int rows, float (*sums)[SB_ROWS]) {
-	for (int col = 0; col < m->cols; col += SB_F32_COLS) {
-		int cols = width(m, col);
-		for (int r = 0; r < rows; r++) decode_block(s->panel.f32[r], m, first + r, col, cols);
-		for (int t = 0, n; t < task->tokens; t += n) {
-			n = task->tokens - t < 6 ? task->tokens - t : 6;
-			const float *x[6];
-			for (int i = 0; i < n; i++) x[i] = x_at(in, task, t + i, col);
+SB_AVX512 static void many(sb_scratch *s, const product *p, int first, int rows, float (*sums)[SB_ROWS]) {
+	int tokens = p->task->tokens;
+	for (int col = 0; col < p->m->cols; col += SB_F32_COLS) {
+		block b;
+		b.cols = width(p->m, col);
+		for (int r = 0; r < rows; r++) decode_row(s->panel.f32[r], p, first + r, col, b.cols);
+		for (int t = 0, n; t < tokens; t += n) {
+			n = tokens - t < 6 ? tokens - t : 6;
+			for (int i = 0; i < n; i++) b.x[i] = x_row(p, t + i) + col;
 			for (int r = 0; r < rows; r += 4) {
-				source w[4];
-				for (int i = 0; i < 4; i++) w[i].p = s->panel.f32[r + i];
+				for (int i = 0; i < 4; i++) b.w[i] = (const uint8_t *)s->panel.f32[r + i];
 				__m128 sum[6];
 				for (int i = 0; i < n; i++) sum[i] = _mm_loadu_ps(&sums[t + i][r]);
-				tile_many(w, x, sum, cols, n);
+				panel4(&b, sum, n);
 				for (int i = 0; i < n; i++) _mm_storeu_ps(&sums[t + i][r], sum[i]);
 			}
 		}
 	}
 }
 
-void sb_avx512_f32(sb_scratch *s, const sb_matrix *m, const sb_input *in, const sb_task *task, int first, int rows, float (*sums)[SB_ROWS]) {
-	if (task->tokens < 8) few(m, in, task, first, rows, sums);
-	else many(s, m, in, task, first, rows, sums);
+void sb_avx512_f32(sb_scratch *s, const sb_matrix *m, const sb_input *in, const sb_task *t, int first, int rows, float (*sums)[SB_ROWS]) {
+	product p = product_of(m);
+	p.in = in, p.task = t;
+	if (t->tokens < 8) few(&p, first, rows, sums);
+	else many(s, &p, first, rows, sums);
 }
 
 #endif

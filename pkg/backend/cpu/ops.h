@@ -19,10 +19,12 @@ SB_INLINE uint32_t as_bits(float f) {
 	return bits;
 }
 
-// sb_exp is e^x to about 1 ulp, without branches. Range reduction by ln 2 in two
-// parts and the coefficients are those of Cephes' expf (Moshier).
+// sb_exp is e^x to about 1 ulp, without branches; results that would be denormal,
+// which are slow to compute with, are 0. Range reduction by ln 2 in two parts
+// and the coefficients are those of Cephes' expf (Moshier).
 SB_INLINE float sb_exp(float x) {
-	x = x < -104.0f ? -104.0f : x; // NaN passes
+	float keep = x < -87.0f ? 0.0f : 1.0f; // NaN passes here and below
+	x = x < -87.0f ? -87.0f : x;
 	x = x > 89.0f ? 89.0f : x;
 	float n = x * 1.44269504f;
 	// Adding 1.5*2^23 leaves the nearest integer in the low bits.
@@ -38,7 +40,7 @@ SB_INLINE float sb_exp(float x) {
 	p = p * r * r + r + 1.0f;
 	// 2^n in two factors, each with a normal exponent.
 	int whole = x == x ? (int)n : 0, half = whole >> 1;
-	return p * as_float((uint32_t)(half + 127) << 23) * as_float((uint32_t)(whole - half + 127) << 23);
+	return keep * p * as_float((uint32_t)(half + 127) << 23) * as_float((uint32_t)(whole - half + 127) << 23);
 }
 
 SB_INLINE float sum16(const float *lane) {
