@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"substrate/internal/mem"
@@ -20,9 +21,6 @@ type RefusedError struct {
 	// Smallest is the smallest cap that works, in bytes; 0 if another cap is
 	// no remedy.
 	Smallest int64
-	// Context is the smallest context that has room for the prompt and a
-	// token; 0 if the prompt fits, or the model takes no longer one.
-	Context int
 }
 
 func (e *RefusedError) Error() string {
@@ -37,13 +35,10 @@ func (e *RefusedError) Error() string {
 
 // Hint names the flag.
 func (e *RefusedError) Hint() string {
-	switch {
-	case e.Context > 0:
-		return fmt.Sprintf("--context %d has room for it", e.Context)
-	case e.Smallest > 0:
-		return fmt.Sprintf("the smallest budget that works is --max-ram %d", e.Smallest)
+	if e.Smallest == 0 {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("the smallest budget that works is --max-ram %d", e.Smallest)
 }
 
 // fixedMemory is the part of the ledger that does not depend on where records
@@ -80,11 +75,11 @@ func (r *Run) admit(resident int64) (*residency, error) {
 			CapBytes: o.CapBytes,
 			Reason:   fmt.Sprintf("the cap is %d bytes (%s), the smallest run takes %d", o.CapBytes, o.CapSource, smallest+rest),
 			Ledger:   r.list(least),
-			Smallest: smallest + rest,
+			Smallest: footprint.Align(smallest+rest, footprint.RecordAlign),
 		}
 	}
 	r.ledger = r.list(res)
-	return res, allows(o.Environment, o, doc.SumLedger(r.ledger)-resident, smallest+rest)
+	return res, allows(o.Environment, o, doc.SumLedger(r.ledger)-resident, footprint.Align(smallest+rest, footprint.RecordAlign))
 }
 
 func (r *Run) list(res *residency) []doc.LedgerLine {
@@ -98,7 +93,8 @@ func allows(e *mem.Environment, o *Options, more, smallest int64) error {
 	if e == nil {
 		return nil
 	}
-	if limit := e.Cgroup.Limit; limit < o.CapBytes {
+	// Kernels round limits down to pages.
+	if limit := e.Cgroup.Limit; limit < o.CapBytes-o.CapBytes%int64(os.Getpagesize()) {
 		refusal := &RefusedError{
 			CapBytes: o.CapBytes,
 			Reason:   fmt.Sprintf("the cap is %d bytes (%s), but cgroup %s limits this process to %d", o.CapBytes, o.CapSource, e.Cgroup.Group, limit),
