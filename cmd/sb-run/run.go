@@ -95,7 +95,7 @@ func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	if err != nil {
 		return err
 	}
-	prompt, err := f.encode(ctx, env, t)
+	prompt, err := f.encode(ctx, env, t, f.promptBytes(s, t))
 	if err != nil {
 		return err
 	}
@@ -194,14 +194,31 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// encode turns the prompt into tokens.
-func (f *runFlags) encode(ctx context.Context, env *cli.Env, t *tokenizer.Tokenizer) ([]int32, error) {
+// maxPromptBytes bounds every prompt.
+const maxPromptBytes = 16 << 20
+
+// promptBytes is how long a prompt can be that fits the context. A longer one
+// is not even read to its end: encoding takes many times its size, which no
+// ledger has.
+func (f *runFlags) promptBytes(s *store.Store, t *tokenizer.Tokenizer) int {
+	context := s.Manifest().Profile.Architecture.ContextTokens
+	if f.context > 0 {
+		context = min(context, f.context)
+	}
+	return min(context*t.LongestToken(), maxPromptBytes)
+}
+
+// encode turns the prompt, of at most limit bytes, into tokens.
+func (f *runFlags) encode(ctx context.Context, env *cli.Env, t *tokenizer.Tokenizer, limit int) ([]int32, error) {
 	text := f.prompt
 	if text == "" {
 		var err error
-		if text, err = readPrompt(ctx, env); err != nil {
+		if text, err = readPrompt(ctx, env, limit); err != nil {
 			return nil, err
 		}
+	}
+	if len(text) > limit {
+		return nil, cli.No("the prompt has more than %d bytes, which the context has no room for", limit)
 	}
 	ids, err := t.Encode(text, tokenizer.EncodeOptions{AddSpecial: !f.raw, ParseSpecial: f.raw})
 	if err == nil && len(ids) == 0 {
@@ -210,11 +227,9 @@ func (f *runFlags) encode(ctx context.Context, env *cli.Env, t *tokenizer.Tokeni
 	return ids, err
 }
 
-// maxPromptBytes bounds a prompt on stdin.
-const maxPromptBytes = 16 << 20
-
 // readPrompt reads the prompt from stdin, without the line feed that ends it.
-func readPrompt(ctx context.Context, env *cli.Env) (string, error) {
+// Of one that is longer than limit it reads a little more than that.
+func readPrompt(ctx context.Context, env *cli.Env, limit int) (string, error) {
 	if env.StdinIsTerminal() {
 		return "", cli.WithHint(cli.Usage("stdin is a terminal, a prompt is expected"), "give it by -p or pipe it in")
 	}
@@ -224,18 +239,15 @@ func readPrompt(ctx context.Context, env *cli.Env) (string, error) {
 	}
 	done := make(chan input, 1)
 	go func() {
-		text, err := io.ReadAll(io.LimitReader(env.Stdin(), maxPromptBytes+1))
+		text, err := io.ReadAll(io.LimitReader(env.Stdin(), int64(limit)+2))
 		done <- input{text, err}
 	}()
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	case in := <-done:
-		switch {
-		case in.err != nil:
+		if in.err != nil {
 			return "", cli.IO("stdin: %w", in.err)
-		case len(in.text) > maxPromptBytes:
-			return "", cli.Usage("the prompt on stdin has more than %d bytes", maxPromptBytes)
 		}
 		return strings.TrimSuffix(string(in.text), "\n"), nil
 	}

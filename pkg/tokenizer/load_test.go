@@ -48,6 +48,9 @@ func TestLoadTiny(t *testing.T) {
 	if tok.VocabSize() != 7 || tok.Tokens() != 7 {
 		t.Errorf("size %d, tokens %d", tok.VocabSize(), tok.Tokens())
 	}
+	if got := tok.LongestToken(); got != len("<end>") {
+		t.Errorf("the longest token has %d bytes", got)
+	}
 	for id, text := range []string{"a", "b", "c", "Ġ", "ab", "Ġab", "<end>"} {
 		got, ok := tok.TokenID(text)
 		if !ok || got != int32(id) || tok.TokenText(int32(id)) != text || tok.Special(int32(id)) != (id == 6) {

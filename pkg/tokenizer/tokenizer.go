@@ -131,6 +131,21 @@ func (t *Tokenizer) Tokens() int {
 	return n
 }
 
+// LongestToken is the number of bytes of the longest token's text as in the file. A token stands for no more of a text,
+// unless it takes the white space around it too: so many bytes times the number of tokens that have room is as long as a
+// text can be.
+func (t *Tokenizer) LongestToken() int {
+	longest := 0
+	v := t.model.vocabulary()
+	for id := range int32(v.size()) {
+		longest = max(longest, len(v.token(id)))
+	}
+	for _, a := range t.added {
+		longest = max(longest, len(a.Content))
+	}
+	return longest
+}
+
 // TokenID returns the id of a token by its text as in the file, "<|im_end|>", "Ġthe".
 func (t *Tokenizer) TokenID(text string) (id int32, ok bool) {
 	at, ok := slices.BinarySearchFunc(t.byContent, text, func(i int32, s string) int {
