@@ -61,7 +61,7 @@ bench:
 	$(GO) test -run '^$$' -bench . ./...
 
 schema:
-	$(GO) generate ./pkg/doc
+	$(GO) generate ./schema
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin

@@ -13,6 +13,7 @@ import (
 
 	"substrate/internal/backends"
 	"substrate/internal/cli"
+	"substrate/pkg/backend"
 	"substrate/pkg/calib"
 	"substrate/pkg/doc"
 	"substrate/pkg/model"
@@ -80,16 +81,23 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 		return err
 	}
 	// The reference and the levels are computed in float32, so that a table
-	// holds what the codes lose, not what a backend's activations add.
+	// holds what the codes lose, and apart from it what int8 activations add.
 	b, err := backends.Open(flags.Backend, "f32", flags.Threads.Count())
 	if err != nil {
 		return err
 	}
 	defer b.Close()
+	var int8 backend.Backend
+	if flags.Backend == "cpu" && flags.Activations == "int8" {
+		if int8, err = flags.Open(); err != nil {
+			return err
+		}
+		defer int8.Close()
+	}
 	progress := env.Progress("measuring", "levels", 0)
 	defer progress.Close()
 	table, stats, err := calib.Measure(ctx, b, m, data, calib.MeasureOptions{
-		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(),
+		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), Int8: int8,
 		Progress: func(done, total int) { progress.Set(int64(done)) },
 	})
 	if err != nil {

@@ -17,6 +17,9 @@ type MeasureOptions struct {
 	Levels    []doc.Level
 	Threads   int
 	Progress  func(done, total int)
+	// Int8, if not nil, is a backend with int8 activations whose own loss is
+	// measured too. It must be fresh.
+	Int8 backend.Backend
 }
 
 // additiveError bounds how far the KL of a whole plan lies from the sum of its
@@ -81,6 +84,11 @@ func Measure(ctx context.Context, b backend.Backend, src Source, data *Data, opt
 	t.Floor, _ = Mean(floor)
 	if err := m.items(ctx, t); err != nil {
 		return nil, nil, err
+	}
+	if opt.Int8 != nil {
+		if t.Int8KL, err = m.int8(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, l := range p.Architecture.MoELayers {
 		t.Reuse = append(t.Reuse, doc.ReuseCurve{Layer: l, HitRate: m.obs.routing[l].reuse(p.Architecture.ExpertsPerToken)})
@@ -155,6 +163,54 @@ func (m *measurement) branch(stage int, w Lookup) ([]Score, error) {
 		m.s.score(&docs[seq.Document], &m.refs[i], seq.IDs)
 	}
 	return docs, nil
+}
+
+// int8 measures what int8 activations add to the KL of the whole model in the
+// widest codes of the levels: 0 if no level has codes.
+func (m *measurement) int8(ctx context.Context) (float64, error) {
+	var widest *doc.Encoding
+	for i := range m.opt.Encodings {
+		if e := &m.opt.Encodings[i]; e.Bits < 16 && !e.Residual && (widest == nil || e.Bits > widest.Bits) {
+			widest = e
+		}
+	}
+	if widest == nil {
+		return 0, nil
+	}
+	exact, err := m.whole(ctx, m.b, widest)
+	if err != nil {
+		return 0, err
+	}
+	rounded, err := m.whole(ctx, m.opt.Int8, widest)
+	return max(0, rounded-exact), err
+}
+
+// whole is the KL of all ops in one encoding, through the kernels of b.
+func (m *measurement) whole(ctx context.Context, b backend.Backend, e *doc.Encoding) (float64, error) {
+	level := &doc.Level{ID: e.ID, Encodings: []string{e.ID}}
+	coded, err := LoadCoded(ctx, b, m.p, func(ctx context.Context, op *doc.Op) ([]quant.Record, error) {
+		return m.coder.records(ctx, op, level)
+	})
+	defer coded.Free()
+	if err != nil {
+		return 0, err
+	}
+	f, err := NewForward(b, m.p, m.data.Longest(), "f32")
+	if err != nil {
+		return 0, err
+	}
+	docs := make([]Score, len(m.data.Documents))
+	for i, seq := range m.data.Sequences {
+		if err := f.Run(seq.IDs, 0, coded.Weights, nil); err != nil {
+			return 0, err
+		}
+		if err := m.s.fetch(f, len(seq.IDs)); err != nil {
+			return 0, err
+		}
+		m.s.score(&docs[seq.Document], &m.refs[i], seq.IDs)
+	}
+	kl, _ := Mean(docs)
+	return kl, nil
 }
 
 // group is a set of ops that are coded together.

@@ -20,8 +20,9 @@ type Table struct {
 	Data       []DataPart   `json:"data"`
 	Encodings  []Encoding   `json:"encodings"`
 	Levels     []Level      `json:"levels"`
-	Floor      float64      `json:"kl_floor"` // KL of an A/A run: smaller values mean nothing
-	Items      []Item       `json:"items"`    // one per op that owns a record, in profile order
+	Floor      float64      `json:"kl_floor"`                     // KL of an A/A run: smaller values mean nothing
+	Int8KL     float64      `json:"int8_activations_kl,omitzero"` // KL that int8 activations add to a whole model in codes
+	Items      []Item       `json:"items"`                        // one per op that owns a record, in profile order
 	Reuse      []ReuseCurve `json:"reuse_curves"`
 	Link       Link         `json:"link"`
 	Notes      Annotations  `json:"annotations,omitempty"`

@@ -19,6 +19,9 @@ func (t *Table) Validate() error {
 			c.fail(at("data", i, "tokens"), "%d: want 0 to 2^53", t.Data[i].Tokens)
 		}
 	}
+	if !validNumber(t.Int8KL, 0) {
+		c.fail(at("int8_activations_kl"), "%v: want a finite number of nats, not negative", t.Int8KL)
+	}
 	if !validNumber(t.Floor, 0) {
 		c.fail(at("kl_floor"), "%v: want a finite number of nats, not negative", t.Floor)
 	}

@@ -227,10 +227,11 @@ func (s *solver) predict(u *usage, ladders []ladder) doc.Prediction {
 		SpeedSource:       s.problem.speeds.source,
 		ReadBytesPerToken: int64(u.readBytes),
 	}
-	// Two standard errors of the items, and the link's own error.
+	// Two standard errors of the items, the link's own error, and what int8
+	// activations add on a backend that has them.
 	se := 2 * math.Sqrt(max(0, u.variance))
 	q.KLLow = link.KL(max(0, u.kl-se)) * max(0, 1-link.Error)
-	q.KLHigh = link.KL(u.kl+se) * (1 + link.Error)
+	q.KLHigh = link.KL(u.kl+se)*(1+link.Error) + s.table.Int8KL*(1+link.Error)
 	q.TokensPerSecLow = q.TokensPerSec / speedBand
 	q.TokensPerSecHigh = q.TokensPerSec * speedBand
 	if n := s.table.Profile.Parameters; n > 0 {
