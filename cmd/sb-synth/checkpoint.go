@@ -24,9 +24,7 @@ func checkpointVerb() cli.Verb {
 		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
 			c := checkpoint{shape: shapeFlags(fs), seed: cli.SeedFlag(fs)}
 			fs.StringVar(&c.family, "family", "", "`FAMILY` of the model: llama, or qwen3_moe with experts (default: by --experts)")
-			fs.StringVar(&c.shape.Weights, "weights", "", "`TYPE` of the weights: bf16, f16, f32 (default bf16)")
-			fs.Float64Var(&c.weights.Peak, "peak", 0, "standard deviation of the attention's logits (default 3)")
-			fs.Float64Var(&c.weights.Skew, "skew", 0, "standard deviation of the experts' mean router logits; negative for none (default 1)")
+			weightFlags(fs, c.shape, &c.weights)
 			fs.StringVarP(&c.dir, "output", "o", "", "write the folder `DIR`, which must not exist")
 			return c.run
 		},
@@ -35,6 +33,13 @@ func checkpointVerb() cli.Verb {
 
 // defaultExperts is the number of experts per layer of a model that is asked
 // for by its family alone.
+// weightFlags define how weights are made up.
+func weightFlags(fs *pflag.FlagSet, s *synth.Shape, w *synth.Weights) {
+	fs.StringVar(&s.Weights, "weights", "", "`TYPE` of the weights: bf16, f16, f32 (default bf16)")
+	fs.Float64Var(&w.Peak, "peak", 0, "standard deviation of the attention's logits (default 3)")
+	fs.Float64Var(&w.Skew, "skew", 0, "standard deviation of the experts' mean router logits; negative for none (default 1)")
+}
+
 const defaultExperts = 64
 
 type checkpoint struct {

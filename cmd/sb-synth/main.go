@@ -8,6 +8,6 @@ func main() {
 	cli.Main(cli.Tool{
 		Name:    "sb-synth",
 		Summary: "makes profiles, tables, checkpoints and stores out of nothing",
-		Verbs:   []cli.Verb{profileVerb(), tableVerb(), checkpointVerb()},
+		Verbs:   []cli.Verb{profileVerb(), tableVerb(), checkpointVerb(), storeVerb()},
 	})
 }
