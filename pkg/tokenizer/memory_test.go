@@ -93,6 +93,9 @@ func TestMemory(t *testing.T) {
 	if tok.Tokens() == 49_156 && total > 12<<20 {
 		t.Errorf("%s allocated by loading, more than 12 MiB", mib(total))
 	}
+	if bytes := tok.Bytes(); bytes < live-live/50 || bytes > live+live/10+componentBytes {
+		t.Errorf("Bytes says %s, measured %s", mib(bytes), mib(live))
+	}
 	encode(t, tok, "still here", asPlain)
 }
 
