@@ -276,7 +276,7 @@ that looks like Go documentation. It knows nothing and answers no questions.
 | state | {annealed} |
 | held-out loss | documentation {scores['doc'][0]:.3f} ± {scores['doc'][1]:.3f}, source {scores['source'][0]:.3f} ± {scores['source'][1]:.3f} nats per token (of {count['held_out', 'doc']} and {count['held_out', 'source']} tokens, contexts of {c.context}, standard error over contexts) |
 | seed | {SEED} |
-| script | `scripts/train_tiny.py`, with `tiny_corpus.py` and `tiny_model.py` |
+| script | `scripts/train_tiny.py`, with `tiny_corpus.py`, `tiny_model.py` and `tiny_muon.py` |
 | licence | the training text is under the BSD-3-Clause licence of the Go authors, reproduced below; the weights are offered under the same terms |
 
 ## Prompts
