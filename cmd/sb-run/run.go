@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -17,7 +16,6 @@ import (
 	"substrate/internal/cli"
 	"substrate/internal/mem"
 	"substrate/pkg/doc"
-	"substrate/pkg/footprint"
 	"substrate/pkg/run"
 	"substrate/pkg/store"
 	"substrate/pkg/stream"
@@ -91,7 +89,7 @@ func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	if err != nil {
 		return err
 	}
-	t, size, err := openTokenizer(s)
+	t, err := openTokenizer(s)
 	if err != nil {
 		return err
 	}
@@ -103,7 +101,7 @@ func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	if err != nil {
 		return err
 	}
-	options.Tokenizer, options.PromptTokens = size, len(prompt)
+	options.Tokenizer, options.PromptTokens = t.Bytes(), len(prompt)
 	out, err := f.openTrace(env, options)
 	if err != nil {
 		return err
@@ -170,28 +168,14 @@ func (f *runFlags) openStore(env *cli.Env, arg string) (s *store.Store, planName
 	return s, planName, err
 }
 
-// openTokenizer loads the store's tokenizer and says how much memory it takes.
-func openTokenizer(s *store.Store) (t *tokenizer.Tokenizer, size int64, err error) {
+// openTokenizer loads the store's tokenizer.
+func openTokenizer(s *store.Store) (*tokenizer.Tokenizer, error) {
 	const file = "tokenizer.json"
-	before := liveHeap()
 	text, err := s.Text(file)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	if t, err = tokenizer.LoadBytes(text, s.Path()+"/"+file); err != nil {
-		return nil, 0, err
-	}
-	text = nil
-	const grain = 64 << 10 // so that small differences do not move the ledger
-	return t, footprint.Align(max(liveHeap()-before, 0)+grain, grain), nil
-}
-
-// liveHeap collects garbage and measures the Go heap.
-func liveHeap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	return tokenizer.LoadBytes(text, s.Path()+"/"+file)
 }
 
 // maxPromptBytes bounds every prompt.
