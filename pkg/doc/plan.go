@@ -64,6 +64,16 @@ type OpBundle struct {
 	Tiers []Tier `json:"tiers"`
 }
 
+// Bundle returns the bundle of an op, nil if the plan has none.
+func (p *Plan) Bundle(op string) *OpBundle {
+	for i := range p.OpBundles {
+		if p.OpBundles[i].Op == op {
+			return &p.OpBundles[i]
+		}
+	}
+	return nil
+}
+
 // Tier is one precision of an op, with what it needs.
 type Tier struct {
 	Index       int        `json:"tier_index"`
