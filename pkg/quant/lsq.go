@@ -21,6 +21,11 @@ const maxGroup = 128
 // the alternation alone does not find how far. Scale and bias are rounded to
 // the scale type before the final codes are chosen. The result is never worse
 // by this measure than minmax's.
+//
+// The second moments are what makes it good: all linear layers of
+// SmolLM2-135M at groups of 64 and 4, 3, 2 bits give KL 0.064, 0.39, 2.1 with
+// them, minmax 0.28, 1.1, 7.6; at 4 and 3 bits without them 0.20 and 1.9, for
+// then the few inputs that carry most of the signal are clipped like others.
 type lsq struct {
 	format plane.Format
 	h      []float64 // [Cols], positive; nil: all equal

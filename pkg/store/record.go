@@ -25,8 +25,8 @@ type codec struct {
 }
 
 func newEncoder() (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression),
-		zstd.WithWindowSize(windowBytes), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault),
+		zstd.WithWindowSize(windowBytes), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
 }
 
 // newDecoder reads frames that this package wrote, in bounded memory.
