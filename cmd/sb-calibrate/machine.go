@@ -30,6 +30,11 @@ func machineVerb() cli.Verb {
 			dir := fs.String("dir", ".", "measure the disk under `DIR`")
 			b := backends.Define(fs)
 			return func(ctx context.Context, env *cli.Env, args []string) error {
+				out, err := env.Create(*output)
+				if err != nil {
+					return err
+				}
+				defer out.Abort()
 				m, err := measureMachine(ctx, env, *dir, b)
 				if err != nil {
 					return err
@@ -38,7 +43,10 @@ func machineVerb() cli.Verb {
 				if err != nil {
 					return err
 				}
-				return env.WriteDocument(*output, text)
+				if _, err := out.Write(text); err != nil {
+					return err
+				}
+				return out.Commit()
 			}
 		},
 	}

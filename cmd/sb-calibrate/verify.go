@@ -12,6 +12,7 @@ import (
 	"substrate/internal/cli"
 	"substrate/pkg/calib"
 	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
 	"substrate/pkg/model"
 	"substrate/pkg/quant"
 )
@@ -47,6 +48,11 @@ func verifyVerb() cli.Verb {
 				if o.model == "" {
 					return cli.WithHint(cli.Usage("--model is missing"), "sb-calibrate verify --model MODEL PLAN")
 				}
+				out, err := env.Create(*output)
+				if err != nil {
+					return err
+				}
+				defer out.Abort()
 				v, err := verify(ctx, env, cli.Arg(args, 0), o)
 				if err != nil {
 					return err
@@ -55,7 +61,10 @@ func verifyVerb() cli.Verb {
 				if err != nil {
 					return err
 				}
-				if err := env.WriteDocument(*output, b); err != nil {
+				if _, err := out.Write(b); err != nil {
+					return err
+				}
+				if err := out.Commit(); err != nil {
 					return err
 				}
 				if !v.InBand {
@@ -77,6 +86,11 @@ func verify(ctx context.Context, env *cli.Env, target string, o *verifyOptions) 
 		return nil, err
 	}
 	defer m.Close()
+	if o.kv != "" {
+		if _, err := footprint.KVBytes(m.Profile(), o.kv, 1); err != nil {
+			return nil, cli.Usage("--kv: %w", err)
+		}
+	}
 	subject, err := openSubject(env, target, m, o)
 	if err != nil {
 		return nil, err
