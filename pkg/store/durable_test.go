@@ -183,9 +183,7 @@ func TestResume(t *testing.T) {
 // attempt makes the right one.
 func TestFaults(t *testing.T) {
 	m := openModel(t, denseModel)
-	s := spec(t, m, makePlan(t, m.Profile(), quick, nil))
-	s.Compress = true
-	b := newBuild(t, s)
+	b := newBuild(t, spec(t, m, makePlan(t, m.Profile(), quick, nil)))
 	want := reference(t, m, b)
 	count := faultfs.New(vfs.OS{})
 	opt := options(m)
