@@ -36,7 +36,8 @@ PEAK_LR = 2e-3
 WARMUP_STEPS = 150
 WEIGHT_DECAY = 0.1
 BETAS = (0.9, 0.95)
-AVERAGE_DECAY = 0.997  # of the weights that are exported: about the last 300 steps
+AVERAGE_SHARE = 0.1  # the exported weights are an average over about the last tenth of the steps,
+AVERAGE_STEPS = 300  # and at most over this many
 REPORT_STEPS = 20
 HELD_OUT_STEPS = 100
 HELD_OUT_ROWS = 12
@@ -153,7 +154,7 @@ class Run:
         self.step += 1
         self.rows = {kind: n + ROWS[kind] for kind, n in self.rows.items()}
         current = self.model.state_dict()
-        weight = max(1 - AVERAGE_DECAY, 1 / self.step)
+        weight = 1 / min(AVERAGE_STEPS, 1 + AVERAGE_SHARE * self.step)
         torch._foreach_lerp_(list(self.average.values()), [current[k] for k in self.average], weight)
         return float(loss.detach()), float(unevenness.detach())
 
