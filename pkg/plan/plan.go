@@ -341,11 +341,13 @@ func (s *search) least(lim limits, at prices) relaxation {
 	if len(s.p.layers) == 0 {
 		return s.withinDisk(lim)
 	}
-	r := s.withinRAM(lim, at)
-	if again := s.withinRAM(lim, prices{}); again.bound > r.bound {
-		return again
+	best := s.withinRAM(lim, prices{})
+	for _, mix := range s.mixes() {
+		at.compute, at.ring = mix*at.demand, (1-mix)*at.demand
+		r := s.withinRAM(lim, at)
+		best.raise(r.bound, r.prices)
 	}
-	return r
+	return best
 }
 
 // closer solves the mode of a result again with what its pool leaves.

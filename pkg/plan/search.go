@@ -153,7 +153,7 @@ func (s *search) mixes() []float64 {
 	if s.mode.ringMax == 0 {
 		return []float64{1} // nothing is read ahead
 	}
-	return []float64{0, 1}
+	return []float64{0, 0.5, 1}
 }
 
 // fastest is the least time of a token that the search finds within the RAM,
