@@ -15,16 +15,17 @@ const (
 	// DefaultProcessBase is what sb-run takes without a model: 10 MiB of its
 	// code, the Go runtime, stacks, a heap with its garbage. It is used where
 	// no machine document says better (process_base_bytes).
-	DefaultProcessBase = 15 << 20
+	DefaultProcessBase = 14 << 20
 
-	// OpBytes is what sb-run knows of an op and its records, kernel handles
-	// included.
-	OpBytes = 2 << 10
+	// OpBytes is what sb-run knows of an op and its records, with kernel
+	// handles and what reading the documents leaves on the heap.
+	OpBytes = 4 << 10
 
 	// TokenizerBytesPerToken is a byte-level BPE tokenizer in memory: per token
-	// its text, its place in the lookup table and one merge rule. sb-run
-	// replaces the estimate by what it counts.
-	TokenizerBytesPerToken = 64
+	// its text, its place in the lookup table and one merge rule, and half as
+	// much again that loading it leaves on the heap. sb-run replaces the
+	// estimate by what it counts.
+	TokenizerBytesPerToken = 72
 
 	// DefaultThreads are assumed where nobody says how many will compute.
 	DefaultThreads = 4

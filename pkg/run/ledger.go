@@ -51,8 +51,8 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 	if err != nil {
 		return f, err
 	}
-	if o.Tokenizer > 0 {
-		f.Tokenizer = o.Tokenizer
+	if o.Tokenizer > 0 { // and what loading it leaves on the heap
+		f.Tokenizer = o.Tokenizer + o.Tokenizer/2
 	}
 	for i := range r.program.records {
 		if r.program.records[i].zstd {
