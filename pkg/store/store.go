@@ -10,6 +10,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -25,8 +26,16 @@ import (
 	"substrate/pkg/footprint"
 )
 
-// ManifestFile is the file whose presence makes a folder a store.
-const ManifestFile = "manifest.json"
+// ManifestFile is the file whose presence makes a folder a store, DigestFile
+// the one that tells whether it is as sb-pack wrote it, in the form that
+// sha256sum -c checks.
+const (
+	ManifestFile = "manifest.json"
+	DigestFile   = "manifest.sha256"
+)
+
+// digestLine is what DigestFile holds.
+func digestLine(sha256 string) []byte { return []byte(sha256 + "  " + ManifestFile + "\n") }
 
 // Bounds of what is read whole.
 const (
@@ -82,10 +91,36 @@ func Open(path string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{path: path, manifest: m, sha256: hex.EncodeToString(hash.Sum(nil))}
+	if err := s.checkDigest(); err != nil {
+		return nil, err
+	}
 	if err := s.checkLayouts(); err != nil {
 		return nil, err
 	}
 	return s, s.checkFiles()
+}
+
+// checkDigest compares the manifest with its digest: all else in a store is
+// checked against the manifest.
+func (s *Store) checkDigest() error {
+	name := filepath.Join(s.path, DigestFile)
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return corrupt(s.path, "has no %s: the store is damaged, pack it again", DigestFile)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	want := digestLine(s.sha256)
+	got, err := io.ReadAll(io.LimitReader(f, int64(len(want))+1))
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
+		return corrupt(filepath.Join(s.path, ManifestFile), "sha256 is %s, not what %s says: the store was changed or is damaged, pack it again", s.sha256, DigestFile)
+	}
+	return nil
 }
 
 // noStore says why a folder has no manifest.

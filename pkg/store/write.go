@@ -228,7 +228,7 @@ func (w *writer) begin() error {
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{lockFile: true, journalFile: true, ManifestFile: true, "tensors": true, "plans": true}
+	known := map[string]bool{lockFile: true, journalFile: true, DigestFile: true, ManifestFile: true, "tensors": true, "plans": true}
 	for _, t := range w.spec.Texts {
 		known[t.File] = true
 	}
@@ -320,8 +320,10 @@ func (w *writer) finish(weights string) (*doc.Packed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.writeText(Text{ManifestFile, text}); err != nil {
-		return nil, err
+	for _, t := range []Text{{DigestFile, digestLine(digest(text))}, {ManifestFile, text}} {
+		if err := w.writeText(t); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.journal.file.Close(); err != nil {
 		return nil, err

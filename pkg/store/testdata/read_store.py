@@ -72,7 +72,10 @@ class Store:
         self.path = path
         need(not path.rstrip("/").endswith(".partial"), "not finished")
         with open(os.path.join(path, "manifest.json"), "rb") as f:
-            self.manifest = json.loads(f.read().decode("utf-8"), object_pairs_hook=unique)
+            text = f.read()
+        with open(os.path.join(path, "manifest.sha256"), "rb") as f:
+            need(f.read() == b"%s  manifest.json\n" % hashlib.sha256(text).hexdigest().encode(), "the manifest's sha256 does not match")
+        self.manifest = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
         m = self.manifest
         need(m["format"] == "sb.store/1", "format " + m["format"])
         align = m["align_bytes"]
