@@ -8,7 +8,7 @@ const (
 	ScratchThread     = 84 << 10  // sums and decoded weights of one thread
 	ScratchStack      = 128 << 10 // the stack of one thread
 	ScratchLogits     = 64 << 10  // router logits of one pass
-	scratchFixed      = 64 << 10  // descriptors of one pass, frequencies of RoPE
+	ScratchFixed      = 64 << 10  // descriptors of one pass, frequencies of RoPE
 )
 
 // ScratchSpec is what a backend's scratch depends on.
@@ -59,7 +59,7 @@ func Scratch(s ScratchSpec) ScratchLayout {
 	l.AngleFloats = max(int(rows), 8) * max(s.HeadDim, 128) / 2
 	l.Cos = take(4 * int64(l.AngleFloats))
 	l.Sin = take(4 * int64(l.AngleFloats))
-	l.Fixed = take(scratchFixed)
+	l.Fixed = take(ScratchFixed)
 	l.Threads = take(ScratchThread * int64(s.Threads))
 	return l
 }

@@ -114,24 +114,27 @@ func (c Config) attention(t *testing.T) {
 	for _, kind := range []string{"f32", "f16"} {
 		for _, s := range []backend.AttentionSpec{
 			{Heads: 1, KVHeads: 1, HeadDim: 64},
-			{Heads: 9, KVHeads: 3, HeadDim: 64},
+			{Heads: 6, KVHeads: 2, HeadDim: 64},
 			{Heads: 4, KVHeads: 2, HeadDim: 24, Window: 5},
-			{Heads: 6, KVHeads: 1, HeadDim: 128, Window: 70},
+			{Heads: 5, KVHeads: 1, HeadDim: 32, Window: 70},
 			{Heads: 2, KVHeads: 2, HeadDim: 7},
 		} {
 			s.Scale = float32(2 / math.Sqrt(float64(s.HeadDim))) // peaked
-			c.runAttention(t, kind, s)
+			c.runAttention(t, kind, s, []int{1, 1, 37, 3, 80, 1, 27})
 		}
 	}
 }
 
-func (c Config) runAttention(t *testing.T, kind string, s backend.AttentionSpec) {
+// runAttention fills a cache in steps of so many rows.
+func (c Config) runAttention(t *testing.T, kind string, s backend.AttentionSpec, steps []int) {
 	b := c.bench(t)
-	const positions = 203
-	steps := []int{1, 1, 37, 3, 130, 1, 30} // adds up to positions
+	positions := 0
+	for _, n := range steps {
+		positions += n
+	}
 	qCols, kvCols := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	qs, ks, vs := b.normal(positions*qCols, 1), b.normal(positions*kvCols, 1), b.normal(positions*kvCols, 1)
-	q, k, v, dst := b.register(130, qCols, nil), b.register(130, kvCols, nil), b.register(130, kvCols, nil), b.register(130, qCols, nil)
+	q, k, v, dst := b.register(positions, qCols, nil), b.register(positions, kvCols, nil), b.register(positions, kvCols, nil), b.register(positions, qCols, nil)
 	kv, err := b.KV(backend.KVSpec{Heads: s.KVHeads, HeadDim: s.HeadDim, Context: positions, Type: kind})
 	if err != nil {
 		t.Fatal(err)

@@ -76,6 +76,16 @@ type fixed struct {
 // tasks is how many products one call of C takes.
 const tasks = 64
 
+// The layout of scratch is computed without C, so that planning can. These
+// fail to compile unless the sizes it assumes are those of the structures.
+const (
+	_ = uint(backend.ScratchTokens - C.SB_TOKENS)
+	_ = uint(C.SB_TOKENS - backend.ScratchTokens)
+	_ = uint(backend.ScratchThread - unsafe.Sizeof(C.sb_scratch{}))
+	_ = uint(unsafe.Sizeof(C.sb_scratch{}) - backend.ScratchThread)
+	_ = uint(backend.ScratchFixed - unsafe.Sizeof(fixed{}))
+)
+
 var _ backend.Backend = (*Backend)(nil)
 
 // Open starts the threads.

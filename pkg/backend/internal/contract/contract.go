@@ -36,7 +36,7 @@ type Table struct {
 	stamp   uint32
 }
 
-type shape struct{ rows, cols int }
+type shape struct{ rows, cols int32 }
 
 type cache struct {
 	spec   backend.KVSpec
@@ -65,7 +65,7 @@ func (t *Table) AddMatrix(slab []byte, spec backend.MatrixSpec) (backend.Matrix,
 	if err != nil {
 		return backend.Matrix{}, plane.Matrix{}, fmt.Errorf("matrix [%d, %d]: %w", spec.Rows, spec.Cols, err)
 	}
-	t.matrices = append(t.matrices, shape{spec.Rows, spec.Cols})
+	t.matrices = append(t.matrices, shape{int32(spec.Rows), int32(spec.Cols)})
 	return backend.Matrix{ID: int32(len(t.matrices)), Rows: spec.Rows, Cols: spec.Cols}, m, nil
 }
 

@@ -35,6 +35,8 @@ func (t *Table) vector(name string, v backend.Vector) error {
 	return nil
 }
 
+func (s shape) is(m backend.Matrix) bool { return int(s.rows) == m.Rows && int(s.cols) == m.Cols }
+
 // linear checks that w is made of matrices of one shape, and a bias to match.
 func (t *Table) linear(name string, w *backend.Linear) (rows, cols int, err error) {
 	if w == nil || w.N < 1 || w.N > backend.MaxParts {
@@ -47,7 +49,7 @@ func (t *Table) linear(name string, w *backend.Linear) (rows, cols int, err erro
 	rows, cols = w.Parts[0].Rows, w.Parts[0].Cols
 	for i := range w.N {
 		m := w.Parts[i]
-		if m.ID < 1 || int(m.ID) > len(t.matrices) || t.matrices[m.ID-1] != (shape{m.Rows, m.Cols}) {
+		if m.ID < 1 || int(m.ID) > len(t.matrices) || !t.matrices[m.ID-1].is(m) {
 			return 0, 0, fmt.Errorf("%s: part %d: no such matrix (id %d, [%d, %d])", name, i, m.ID, m.Rows, m.Cols)
 		}
 		if m.Rows != rows || m.Cols != cols {
