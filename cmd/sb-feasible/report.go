@@ -25,14 +25,14 @@ func verb() cli.Verb {
 			output := cli.OutputFlag(fs)
 			asJSON := cli.JSONFlag(fs)
 			flags := budget.Define(fs)
-			return func(_ context.Context, env *cli.Env, args []string) error {
-				return report(env, flags, cli.Arg(args, 0), *output, *asJSON)
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				return report(ctx, env, flags, cli.Arg(args, 0), *output, *asJSON)
 			}
 		},
 	}
 }
 
-func report(env *cli.Env, flags *budget.Flags, arg, output string, asJSON bool) error {
+func report(ctx context.Context, env *cli.Env, flags *budget.Flags, arg, output string, asJSON bool) error {
 	machine, err := flags.ReadMachine(env)
 	if err != nil {
 		return err
@@ -41,11 +41,16 @@ func report(env *cli.Env, flags *budget.Flags, arg, output string, asJSON bool) 
 	if err != nil {
 		return err
 	}
+	out, err := env.Create(output)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
 	table, err := readTable(env, arg)
 	if err != nil {
 		return err
 	}
-	f, err := plan.Feasible(table, machine, b, flags.Options)
+	f, err := cli.Await(ctx, func() (*doc.Feasibility, error) { return plan.Feasible(table, machine, b, flags.Options) })
 	if err != nil {
 		return budget.Explain(err)
 	}
@@ -54,7 +59,10 @@ func report(env *cli.Env, flags *budget.Flags, arg, output string, asJSON bool) 
 		if err != nil {
 			return err
 		}
-		if err := env.WriteDocument(output, text); err != nil {
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+		if err := out.Commit(); err != nil {
 			return err
 		}
 	} else {

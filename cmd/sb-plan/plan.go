@@ -26,14 +26,14 @@ func planVerb() cli.Verb {
 		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
 			output := cli.OutputFlag(fs)
 			flags := budget.Define(fs)
-			return func(_ context.Context, env *cli.Env, args []string) error {
-				return makePlan(env, flags, cli.Arg(args, 0), *output)
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				return makePlan(ctx, env, flags, cli.Arg(args, 0), *output)
 			}
 		},
 	}
 }
 
-func makePlan(env *cli.Env, flags *budget.Flags, arg, output string) error {
+func makePlan(ctx context.Context, env *cli.Env, flags *budget.Flags, arg, output string) error {
 	machine, err := flags.ReadMachine(env)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func makePlan(env *cli.Env, flags *budget.Flags, arg, output string) error {
 	options := flags.Options
 	sum := sha256.Sum256(text)
 	options.TableSHA256 = hex.EncodeToString(sum[:])
-	p, err := plan.Solve(table, machine, b, options)
+	p, err := cli.Await(ctx, func() (*doc.Plan, error) { return plan.Solve(table, machine, b, options) })
 	if bad := (*plan.TableError)(nil); errors.As(err, &bad) {
 		return cli.BadDocument("%s: %w", name, err)
 	}

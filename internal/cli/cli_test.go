@@ -367,3 +367,25 @@ func TestStreamAbort(t *testing.T) {
 		}
 	}
 }
+
+// TestAwait: a signal does not wait for what computes, and a panic of it is caught like any other.
+func TestAwait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	never := make(chan int)
+	if _, err := Await(ctx, func() (int, error) { return <-never, nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if n, err := Await(t.Context(), func() (int, error) { return 5, io.EOF }); n != 5 || err != io.EOF {
+		t.Errorf("got %d, %v", n, err)
+	}
+	code, _, stderr := runVerb(t, Verb{Setup: func(*pflag.FlagSet) RunFunc {
+		return func(context.Context, *Env, []string) error {
+			_, err := Await(t.Context(), func() (int, error) { panic("broken invariant") })
+			return err
+		}
+	}})
+	if code != ExitInternal || !strings.Contains(stderr, "internal error: broken invariant") {
+		t.Errorf("exit code %d, stderr %s", code, stderr)
+	}
+}

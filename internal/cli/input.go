@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -39,7 +41,7 @@ func (e *Env) readDocument(arg string, limit int64) (name string, b []byte, err 
 			return name, nil, WithHint(Usage("stdin is a terminal, a document is expected"), "name a file or pipe a document in")
 		}
 	}
-	b, err = await(e.ctx, func() ([]byte, error) { return e.readAll(arg, name, limit) })
+	b, err = Await(e.ctx, func() ([]byte, error) { return e.readAll(arg, name, limit) })
 	if err != nil {
 		return name, nil, err
 	}
@@ -133,19 +135,30 @@ func decompress(name string, b []byte, limit int64) ([]byte, error) {
 	return out, nil
 }
 
-// await calls f, which may block, and gives up waiting for it when the context ends.
-func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+// Await calls f, which may block or compute for long, and gives up waiting for it when the context ends. f goes on behind
+// the back of the caller then, who is about to end the process. A panic of f is one of the caller's.
+func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
+		panic any
 	}
 	done := make(chan result, 1)
 	go func() {
-		v, err := f()
-		done <- result{v, err}
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.panic = fmt.Sprintf("%v\n%s", p, debug.Stack())
+			}
+			done <- r
+		}()
+		r.value, r.err = f()
 	}()
 	select {
 	case r := <-done:
+		if r.panic != nil {
+			panic(r.panic)
+		}
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T

@@ -168,7 +168,7 @@ func (o *Output) commitFile() error {
 
 // commitThrough writes to a pipe or device. To open a pipe waits for its reader.
 func (o *Output) commitThrough() error {
-	_, err := await(o.env.ctx, func() (struct{}, error) {
+	_, err := Await(o.env.ctx, func() (struct{}, error) {
 		f, err := os.OpenFile(o.dest, os.O_WRONLY, 0)
 		if err != nil {
 			return struct{}{}, err

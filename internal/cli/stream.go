@@ -45,7 +45,7 @@ func (e *Env) CreateStream(path string) (*Stream, error) {
 	}
 	_, err := os.Lstat(path)
 	created := errors.Is(err, fs.ErrNotExist)
-	f, err := await(e.ctx, func() (*os.File, error) { return os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) })
+	f, err := Await(e.ctx, func() (*os.File, error) { return os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) })
 	if err != nil {
 		return nil, ioError(path, err)
 	}
