@@ -82,13 +82,13 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	}
 	// The reference and the levels are computed in float32, so that a table
 	// holds what the codes lose, and apart from it what int8 activations add.
-	b, err := backends.Open(flags.Backend, "f32", flags.Threads.Count())
+	b, err := flags.OpenExact()
 	if err != nil {
 		return err
 	}
 	defer b.Close()
 	var int8 backend.Backend
-	if flags.Backend == "cpu" && flags.Activations == "int8" {
+	if flags.Int8() {
 		if int8, err = flags.Open(); err != nil {
 			return err
 		}

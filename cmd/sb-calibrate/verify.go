@@ -100,7 +100,7 @@ func verify(ctx context.Context, env *cli.Env, target string, o *verifyOptions) 
 	if err != nil {
 		return nil, err
 	}
-	exact, err := backends.Open(o.backend.Backend, "f32", o.backend.Threads.Count())
+	exact, err := o.backend.OpenExact()
 	if err != nil {
 		return nil, err
 	}

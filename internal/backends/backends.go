@@ -34,11 +34,29 @@ func (f *Flags) Open() (backend.Backend, error) {
 	return Open(f.Backend, f.Activations, f.Threads.Count())
 }
 
+// OpenExact opens the backend with activations in f32, whatever the flag says.
+func (f *Flags) OpenExact() (backend.Backend, error) {
+	if err := checkActivations(f.Activations); err != nil {
+		return nil, err
+	}
+	return Open(f.Backend, "f32", f.Threads.Count())
+}
+
+// Int8 reports whether the backend rounds activations to int8.
+func (f *Flags) Int8() bool { return f.Backend == "cpu" && f.Activations == "int8" }
+
+func checkActivations(name string) error {
+	if name != "int8" && name != "f32" {
+		return cli.Usage("--activations %s: want int8 or f32", name)
+	}
+	return nil
+}
+
 // Open opens the backend of a name with a number of threads. The backends ref
 // and mlx know activations in f32 only, and mlx has threads of its own.
 func Open(name, activations string, threads int) (backend.Backend, error) {
-	if activations != "int8" && activations != "f32" {
-		return nil, cli.Usage("--activations %s: want int8 or f32", activations)
+	if err := checkActivations(activations); err != nil {
+		return nil, err
 	}
 	switch name {
 	case "ref":

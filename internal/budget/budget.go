@@ -39,7 +39,7 @@ func Define(fs *pflag.FlagSet) *Flags {
 	fs.StringVar(&f.Options.Objective, "objective", "", "`NAME`: kl, the best quality in the budget, or cap, the least memory that meets --quality (default kl)")
 	fs.StringVar(&f.Options.Strategy, "strategy", "", "`NAME`: optimal, static (optimal without streaming), greedy-rdo or uniform (default optimal; greedy-rdo for --objective cap)")
 	fs.IntVar(&f.Options.MaxConcurrent, "max-concurrent", 0, "let `N` ops be escalated at once (default 6, or fewer where memory is short)")
-	fs.StringVar(&f.Options.KVCacheType, "kv-type", "", "`TYPE` of the KV cache (default f16)")
+	fs.StringVar(&f.Options.KVCacheType, "kv", "", "`TYPE` of the KV cache (default f16)")
 	fs.IntVar(&f.Options.PrefillChunk, "prefill-chunk", 0, "read the prompt `N` tokens at a time (default 32)")
 	return f
 }
