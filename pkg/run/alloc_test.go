@@ -17,7 +17,7 @@ func TestNoAllocationPerToken(t *testing.T) {
 				t.Skip(err)
 			}
 			spec.ladder = mixed
-			r, err := Open(t.Context(), pack(t, name, false, spec), "", b, Options{})
+			r, err := Open(t.Context(), pack(t, name, false, spec), "", b, Options{asPlanned: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -125,6 +125,9 @@ func (r *Run) moe(ctx context.Context, layer int, router *arch.Weights) error {
 	if err != nil {
 		return err
 	}
+	if r.onRoute != nil {
+		r.onRoute(layer, routes.Experts)
+	}
 	b := &r.banks[layer]
 	r.missing = r.missing[:0]
 	for _, e := range routes.Experts {

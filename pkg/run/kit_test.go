@@ -260,9 +260,10 @@ func pack(t testing.TB, name string, compress bool, s planSpec) *store.Store {
 	return st
 }
 
-// open opens a run on the reference backend.
+// open opens a run on the reference backend that holds what the plan says.
 func open(t testing.TB, st *store.Store, o Options) *Run {
 	t.Helper()
+	o.asPlanned = true
 	r, err := Open(t.Context(), st, "", ref.Open(2), o)
 	if err != nil {
 		t.Fatal(err)

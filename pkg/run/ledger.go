@@ -78,6 +78,9 @@ func (r *Run) admit(resident int64) (*residency, error) {
 			Smallest: footprint.Align(smallest+rest, footprint.RecordAlign),
 		}
 	}
+	if o.asPlanned {
+		res = r.planned
+	}
 	r.ledger = r.list(res)
 	return res, allows(o.Environment, o, doc.SumLedger(r.ledger)-resident, footprint.Align(smallest+rest, footprint.RecordAlign))
 }

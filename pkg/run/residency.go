@@ -267,31 +267,39 @@ func (r *residency) clone() *residency {
 }
 
 // grow makes more records resident, in the reverse order of the cuts, while
-// they fit.
+// they fit. What one makes room for by leaving the ring or the slots, another
+// takes in the next round.
 func (p *program) grow(m Mode, r *residency, cuts []cut, budget int64) {
-	for _, c := range slices.Backward(cuts[1:]) {
-		for _, i := range c.records {
-			if r.resident[i] {
-				continue
+	ring := r.ring
+	for grown := true; grown; {
+		grown = false
+		p.measure(m, r)
+		for _, c := range slices.Backward(cuts[1:]) {
+			for _, i := range c.records {
+				if !r.resident[i] && p.keep(m, r, i, budget) {
+					grown = true
+				}
 			}
-			more := *r
-			more.weights += p.records[i].bytes
-			r.resident[i] = true
-			if p.ops[p.records[i].op].kind != doc.KindMoEExpert {
-				more.ring = p.ringBytes(m, r)
-			}
-			// The slots of experts stay as they are until the end, when they
-			// can only be fewer.
-			if more.bytes() > budget {
-				r.resident[i] = false
-				continue
-			}
-			r.weights, r.ring = more.weights, more.ring
 		}
 	}
-	ring := r.ring
-	p.measure(m, r)
 	if r.ring > 0 { // the plan's may be longer, to read further ahead
 		r.ring = max(r.ring, min(ring, budget-r.weights-r.slots))
 	}
+}
+
+// keep makes a record resident if the budget allows. The slots of experts
+// stay as they are meanwhile; they can only become fewer.
+func (p *program) keep(m Mode, r *residency, i int32, budget int64) bool {
+	more := *r
+	more.weights += p.records[i].bytes
+	r.resident[i] = true
+	if p.ops[p.records[i].op].kind != doc.KindMoEExpert {
+		more.ring = p.ringBytes(m, r)
+	}
+	if more.bytes() > budget {
+		r.resident[i] = false
+		return false
+	}
+	r.weights, r.ring = more.weights, more.ring
+	return true
 }

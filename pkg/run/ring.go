@@ -43,6 +43,7 @@ func (p *program) layRing(m Mode, res *residency) (entries []ringEntry, of []int
 	for i := range of {
 		of[i] = -1
 	}
+	last := p.lastStreamed(m, res)
 	var at int64
 	for _, n := range p.steps {
 		level := p.own(m, n)
@@ -57,6 +58,9 @@ func (p *program) layRing(m Mode, res *residency) (entries []ringEntry, of []int
 		if at+bytes > res.ring {
 			at = 0
 		}
+		if k := len(entries); k > 1 && n == last {
+			at = lastPlace(at, bytes, res.ring, &entries[0], &entries[k-1])
+		}
 		e := ringEntry{at: at, bytes: bytes}
 		for _, i := range level.records {
 			if !res.resident[i] {
@@ -69,6 +73,32 @@ func (p *program) layRing(m Mode, res *residency) (entries []ringEntry, of []int
 	}
 	return entries, of
 }
+
+// lastStreamed is the last op of a step that streams.
+func (p *program) lastStreamed(m Mode, res *residency) int32 {
+	last := int32(-1)
+	for _, n := range p.steps {
+		if p.ops[n].owner == n && p.streamed(res, p.own(m, n)) > 0 {
+			last = n
+		}
+	}
+	return last
+}
+
+// lastPlace finds a place for the last op of a step beside those of the op
+// before it and of the first one, which is read while the last computes. Where
+// there is none it takes the place at hand: then the two wait for each other.
+func lastPlace(at, bytes, ring int64, first, before *ringEntry) int64 {
+	for _, place := range [...]int64{at, first.at + first.bytes, before.at + before.bytes, ring - bytes} {
+		e := ringEntry{at: place, bytes: bytes}
+		if place >= 0 && place+bytes <= ring && !e.overlaps(first) && !e.overlaps(before) {
+			return place
+		}
+	}
+	return at
+}
+
+func (e *ringEntry) overlaps(o *ringEntry) bool { return e.at < o.at+o.bytes && o.at < e.at+e.bytes }
 
 // ahead submits the next visits as far as their places are free.
 func (r *ring) ahead() {
@@ -86,8 +116,7 @@ func (r *ring) ahead() {
 // free reports whether no live visit lies where e does.
 func (r *ring) free(e *ringEntry) bool {
 	for v := r.done; v < r.submitted; v++ {
-		live := &r.entries[v%int64(len(r.entries))]
-		if e.at < live.at+live.bytes && live.at < e.at+e.bytes {
+		if e.overlaps(&r.entries[v%int64(len(r.entries))]) {
 			return false
 		}
 	}

@@ -46,7 +46,8 @@ type Options struct {
 	Trace    *trace.Writer
 	Clock    stream.Clock // nil: one that starts now
 
-	wrapFile func(stream.File) stream.File // tests inject faults
+	wrapFile  func(stream.File) stream.File // tests inject faults
+	asPlanned bool                          // tests: hold what the plan says, however much fits
 }
 
 // Run is a loaded model, ready to generate. It is used by one goroutine.
@@ -96,6 +97,8 @@ type Run struct {
 	prefillNs, tokens int64
 	decodeNs          int64
 	decoding          bool
+
+	onRoute func(layer int, experts []int32) // tests watch
 }
 
 // activeTier is an escalated tier of an op.

@@ -208,14 +208,12 @@ func (r *Reader) fill(q *Request) error {
 			return ErrClosed
 		}
 		n, err := q.File.ReadAt(buf[at:min(at+pieceBytes, whole)], q.Offset+int64(at))
-		if n > 0 {
-			q.ReadBytes += int64(n)
-			if at+n >= want {
-				return nil
-			}
-		}
-		if err != nil && err != io.EOF {
+		q.ReadBytes += int64(max(n, 0))
+		switch {
+		case err != nil && err != io.EOF:
 			return err
+		case at+n >= want:
+			return nil
 		}
 		if n <= 0 || err == io.EOF {
 			if n <= 0 && err == nil {
