@@ -36,16 +36,38 @@ static void scalar_to_f16(uint16_t *dst, const float *src, int n) {
 
 // Codes.
 
-// codes unpacks n codes, a multiple of 8, of a row from column `from` on, a
-// multiple of 32.
-static void codes(uint8_t *dst, const sb_matrix *m, int64_t row, int from, int n) {
-	int bits = m->bits;
-	const uint8_t *src = m->data + (row * m->cols + from) * bits / 8;
-	uint64_t mask = (1u << bits) - 1;
+// unpack unpacks n codes, a multiple of 8. Eight codes of any width are `bits`
+// bytes.
+SB_INLINE void unpack(uint8_t *dst, const uint8_t *src, int n, const int bits) {
+	if (bits == 4) {
+		for (int i = 0; i < n / 2; i++) {
+			dst[2 * i] = src[i] & 15;
+			dst[2 * i + 1] = src[i] >> 4;
+		}
+		return;
+	}
+	if (bits == 2) {
+		for (int i = 0; i < n / 4; i++)
+			for (int j = 0; j < 4; j++) dst[4 * i + j] = src[i] >> 2 * j & 3;
+		return;
+	}
 	for (int i = 0; i < n; i += 8, src += bits) {
 		uint64_t word = 0;
 		for (int j = 0; j < bits; j++) word |= (uint64_t)src[j] << 8 * j;
-		for (int j = 0; j < 8; j++) dst[i + j] = word >> bits * j & mask;
+		for (int j = 0; j < 8; j++) dst[i + j] = word >> bits * j & ((1 << bits) - 1);
+	}
+}
+
+// codes unpacks n codes of a row from column `from` on, both multiples of 32.
+static void codes(uint8_t *dst, const sb_matrix *m, int64_t row, int from, int n) {
+	const uint8_t *src = m->data + (row * m->cols + from) * m->bits / 8;
+	switch (m->bits) {
+	case 2: unpack(dst, src, n, 2); break;
+	case 3: unpack(dst, src, n, 3); break;
+	case 4: unpack(dst, src, n, 4); break;
+	case 5: unpack(dst, src, n, 5); break;
+	case 6: unpack(dst, src, n, 6); break;
+	default: memcpy(dst, src, n);
 	}
 }
 
@@ -160,7 +182,9 @@ static void product_int8(sb_scratch *s, const sb_matrix *m, const sb_input *in, 
 			float y = 0;
 			for (int g = 0; g < n / chunk; g++) {
 				int dot = 0;
-				for (int k = 0; k < chunk; k++) dot += q[g * chunk + k] * x[g * chunk + k];
+				for (int k = 0; k < 32; k++) dot += q[g * chunk + k] * x[g * chunk + k];
+				if (chunk == 64)
+					for (int k = 32; k < 64; k++) dot += q[g * chunk + k] * x[g * chunk + k];
 				y += s->scale[0][g] * scale[g] * (float)dot + s->bias[0][g] * sum[g];
 			}
 			sums[i][r] += y;
