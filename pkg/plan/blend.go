@@ -3,6 +3,8 @@ package plan
 import (
 	"cmp"
 	"slices"
+
+	"substrate/pkg/footprint"
 )
 
 // Two solutions next to a limit, one on either side, often differ in many
@@ -21,10 +23,10 @@ type part struct {
 
 // differences lists the parts, with what becomes of sol if only that part is
 // taken from other.
-func (p *problem) differences(sol, other *solution) []part {
+func (p *problem) differences(sol, other *solution, total *usage) []part {
 	var parts []part
-	for i := range p.items {
-		if p.layerOf[i] < 0 && sol.picks[i] != other.picks[i] {
+	for _, i := range p.dense {
+		if sol.picks[i] != other.picks[i] {
 			parts = append(parts, part{item: i, layer: -1})
 		}
 	}
@@ -33,27 +35,35 @@ func (p *problem) differences(sol, other *solution) []part {
 			parts = append(parts, part{item: -1, layer: n})
 		}
 	}
-	base := p.use(sol)
 	for j := range parts {
 		q := &parts[j]
-		p.exchange(q, sol, other)
-		u := p.use(sol)
-		p.exchange(q, sol, other)
-		q.kl, q.ram, q.time = u.kl-base.kl, float64(u.ram()-base.ram()), u.timeNs()-base.timeNs()
+		u := p.exchange(q, sol, other, *total)
+		p.exchange(q, sol, other, u)
+		q.kl, q.ram, q.time = u.kl-total.kl, float64(u.ram()-total.ram()), u.timeNs()-total.timeNs()
 	}
 	return parts
 }
 
-// exchange swaps a part of two solutions.
-func (p *problem) exchange(q *part, a, b *solution) {
-	if q.item >= 0 {
-		a.picks[q.item], b.picks[q.item] = b.picks[q.item], a.picks[q.item]
-		return
+// exchange swaps a part of two solutions and returns the usage of the first
+// that total becomes.
+func (p *problem) exchange(q *part, a, b *solution, total usage) usage {
+	if i := q.item; i >= 0 {
+		p.itemUse(&total, i, a.picks[i], -1)
+		a.picks[i], b.picks[i] = b.picks[i], a.picks[i]
+		p.itemUse(&total, i, a.picks[i], 1)
+		total.ring = footprint.RingBytes(p.ringOps(a))
+		return total
 	}
-	for _, e := range p.layers[q.layer].experts {
+	n := q.layer
+	p.bankUse(&total, a, n, -1)
+	for _, e := range p.layers[n].experts {
+		p.itemUse(&total, e, a.picks[e], -1)
 		a.picks[e], b.picks[e] = b.picks[e], a.picks[e]
+		p.itemUse(&total, e, a.picks[e], 1)
 	}
-	a.banks[q.layer], b.banks[q.layer] = b.banks[q.layer], a.banks[q.layer]
+	a.banks[n], b.banks[n] = b.banks[n], a.banks[n]
+	p.bankUse(&total, a, n, 1)
+	return total
 }
 
 // quicken takes a solution that is too slow towards one that exceeds the RAM,
@@ -61,37 +71,40 @@ func (p *problem) exchange(q *part, a, b *solution) {
 // solution then holds the limits.
 func (p *problem) quicken(sol, other *solution, lim limits) bool {
 	other = other.clone()
-	parts := p.differences(sol, other)
+	total := p.use(sol)
+	parts := p.differences(sol, other, &total)
 	perByte := func(q part) float64 { return -q.time / max(1, q.ram) }
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(perByte(b), perByte(a)) })
-	u := p.use(sol)
 	for j := range parts {
-		if lim.holdTime(&u) {
+		if lim.holdTime(&total) {
 			break
 		}
-		p.exchange(&parts[j], sol, other)
-		if v := p.use(sol); v.ram() <= lim.ram && v.timeNs() < u.timeNs() {
-			u = v
+		u := p.exchange(&parts[j], sol, other, total)
+		if u.ram() <= lim.ram && u.timeNs() < total.timeNs() {
+			total = u
 		} else {
-			p.exchange(&parts[j], sol, other)
+			p.exchange(&parts[j], sol, other, u)
 		}
 	}
-	return lim.hold(&u)
+	total = p.use(sol)
+	return lim.hold(&total)
 }
 
 // approach takes a solution that holds the limits towards one that does not,
 // most KL first, as far as they still hold.
 func (p *problem) approach(sol, other *solution, lim limits) {
 	other = other.clone()
-	parts := p.differences(sol, other)
+	total := p.use(sol)
+	parts := p.differences(sol, other, &total)
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.kl, b.kl) })
 	for j := range parts {
 		if parts[j].kl >= 0 {
 			break
 		}
-		p.exchange(&parts[j], sol, other)
-		if u := p.use(sol); !lim.hold(&u) {
-			p.exchange(&parts[j], sol, other)
+		if u := p.exchange(&parts[j], sol, other, total); lim.hold(&u) {
+			total = u
+		} else {
+			p.exchange(&parts[j], sol, other, u)
 		}
 	}
 }

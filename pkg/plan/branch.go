@@ -133,7 +133,7 @@ func (b *brancher) undo(n *node) {
 func (b *brancher) split(fits, over *solution) (item int, small, large []choice) {
 	item = -1
 	var most float64
-	for _, i := range b.dense {
+	for _, i := range b.p.dense {
 		if fits.picks[i] == over.picks[i] {
 			continue
 		}

@@ -115,9 +115,9 @@ func (f *filler) fits(i int, to pick) (usage, bool) {
 	case n < 0 && (p.items[i].streamed(from) > 0 || p.items[i].streamed(to) > 0):
 		f.sol.picks[i] = to
 		u.ring = footprint.RingBytes(p.ringOps(f.sol))
-		f.s.work += len(f.s.dense)
+		f.s.work += len(f.s.p.dense)
 		f.sol.picks[i] = from
-	case n >= 0 && f.sol.banks[n].slots > 0:
+	case n >= 0 && f.sol.banks[n].slots > 0 && (f.sol.banks[n].tier == 1 || p.items[i].streamed(from) > 0):
 		p.bankUse(&u, f.sol, n, -1)
 		f.sol.picks[i] = to
 		p.bankUse(&u, f.sol, n, 1)

@@ -74,61 +74,101 @@ func (o *layerOption) streams() bool { return o.bank.bytes > 0 && o.bank.tier ==
 func (s *search) climbable(n int, o layerOption, compute float64, costs func(it *item, level int) (kl, computeNs float64)) layerOption {
 	l := &s.p.layers[n]
 	o.rises = make([]rise, 0, 4*len(l.experts))
+	t := costTable{width: s.p.mostLevels(l)}
+	t.cells = make([]levelCost, t.width*len(l.experts))
 	for j, e := range l.experts {
 		it := &s.p.items[e]
-		start := &it.levels[o.starts[j]]
-		kl, ns := costs(it, o.starts[j])
-		o.base.kl += kl
-		o.base.disk += start.bytes
-		o.base.computeNs += ns
-		if !o.streams() {
-			o.base.weights += start.bytes
+		row := t.row(j)[:len(it.levels)]
+		for m := range row {
+			c := &row[m]
+			c.kl, c.ns = costs(it, m)
+			c.cost = c.kl + compute*c.ns
 		}
-		o.rises = it.hull(o.rises, j, o.starts[j], func(level int) float64 {
-			kl, ns := costs(it, level)
-			return kl + compute*ns
-		})
+		start := o.starts[j]
+		o.base.kl += row[start].kl
+		o.base.disk += it.levels[start].bytes
+		o.base.computeNs += row[start].ns
+		if !o.streams() {
+			o.base.weights += it.levels[start].bytes
+		}
+		o.rises = it.hull(o.rises, j, start, row)
 	}
-	slices.SortFunc(o.rises, func(a, b rise) int {
-		return cmp.Or(cmp.Compare(b.slope, a.slope), cmp.Compare(a.expert, b.expert), cmp.Compare(a.to, b.to))
-	})
+	slices.SortFunc(o.rises, steeper)
+	s.sumRises(l, &o, &t)
+	return o
+}
+
+// levelCost is what an expert costs at a level: cost is kl plus the price of
+// ns of compute.
+type levelCost struct{ kl, ns, cost float64 }
+
+// costTable has a row of level costs for each expert of a layer.
+type costTable struct {
+	cells []levelCost
+	width int
+}
+
+func (t *costTable) row(expert int) []levelCost {
+	return t.cells[expert*t.width : (expert+1)*t.width]
+}
+
+func (p *problem) mostLevels(l *moeLayer) (most int) {
+	for _, e := range l.experts {
+		most = max(most, len(p.items[e].levels))
+	}
+	return most
+}
+
+// steeper orders rises by slope, the steepest first. Ties go by expert, so
+// that the order is one, and by level, so that an expert climbs in order.
+func steeper(a, b rise) int {
+	switch {
+	case a.slope > b.slope:
+		return -1
+	case a.slope < b.slope:
+		return 1
+	case a.expert != b.expert:
+		return cmp.Compare(a.expert, b.expert)
+	}
+	return cmp.Compare(a.to, b.to)
+}
+
+// sumRises adds up what the first rises of an option change.
+func (s *search) sumRises(l *moeLayer, o *layerOption, t *costTable) {
 	at := slices.Clone(o.starts)
 	o.sums = make([]amounts, 1, len(o.rises)+1)
 	var sum amounts
-	for i := range o.rises {
-		r := &o.rises[i]
-		e := l.experts[r.expert]
-		it := &s.p.items[e]
-		from, to := &it.levels[at[r.expert]], &it.levels[r.to]
-		klFrom, nsFrom := costs(it, at[r.expert])
-		klTo, nsTo := costs(it, int(r.to))
-		sum.kl += klTo - klFrom
-		sum.computeNs += nsTo - nsFrom
-		sum.disk += to.bytes - from.bytes
-		sum.weights += to.bytes - from.bytes
-		if o.streams() && at[r.expert] == o.starts[r.expert] {
+	for _, r := range o.rises {
+		levels := s.p.items[l.experts[r.expert]].levels
+		row := t.row(int(r.expert))
+		from := at[r.expert]
+		sum.kl += row[r.to].kl - row[from].kl
+		sum.computeNs += row[r.to].ns - row[from].ns
+		bytes := levels[r.to].bytes - levels[from].bytes
+		sum.disk += bytes
+		sum.weights += bytes
+		if o.streams() && from == o.starts[r.expert] {
 			sum.residents++
 		}
 		at[r.expert] = int(r.to)
 		o.sums = append(o.sums, sum)
 	}
-	return o
 }
 
 // hull appends the rises of one expert from a start level: the lower convex
 // hull of cost over bytes, from the start to more bytes.
-func (it *item) hull(rises []rise, expert, start int, cost func(level int) float64) []rise {
+func (it *item) hull(rises []rise, expert, start int, costs []levelCost) []rise {
 	at := start
 	for {
 		best, slope := -1, 0.0
-		for m := at + 1; m < len(it.levels); m++ {
-			bytes := it.levels[m].bytes - it.levels[at].bytes
-			saved := cost(at) - cost(m)
+		for m := at + 1; m < len(costs); m++ {
+			saved := costs[at].cost - costs[m].cost
 			if saved <= 0 {
 				continue
 			}
 			// Levels of equal bytes are sorted by KL: the first is as good.
-			if v := saved / math.Max(1, float64(bytes)); v > slope {
+			bytes := it.levels[m].bytes - it.levels[at].bytes
+			if v := saved / max(1, float64(bytes)); v > slope {
 				best, slope = m, v
 			}
 		}

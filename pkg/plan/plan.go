@@ -182,6 +182,9 @@ func (s *solver) decide() (*result, error) {
 // of speed that nobody asked for: then it is the fastest plan, within steps of
 // the search, that meets the cap.
 func (s *solver) leastKL(static *search) (*result, error) {
+	if !s.problem.fitsDisk() {
+		return nil, errDisk
+	}
 	lim := limits{ram: s.problem.free - s.poolReserve(), disk: s.problem.disk}
 	mix := static.solve(lim, math.Inf(1), s.firstWork())
 	if mix == nil { // a pool is no reason to refuse
@@ -261,10 +264,10 @@ func (s *solver) timeLimit(static *result) float64 {
 // nil. Without a result, the error tells what lacks.
 func (s *solver) stream(lim limits, best *result) (*result, error) {
 	cause := errMemory
-	if !s.problem.fitsDisk() {
-		cause = errDisk
-	}
 	for _, m := range s.problem.modes() {
+		if best != nil && m.ringMax > 0 && s.problem.mostlyExperts(best.sol) {
+			break
+		}
 		search := newSearch(s.problem, m)
 		ceiling := math.Inf(1)
 		if best != nil {
@@ -290,6 +293,20 @@ func (s *solver) stream(lim limits, best *result) (*result, error) {
 
 // firstWork is what a first look at a mode may take.
 func (s *solver) firstWork() int { return s.opt.Work / 8 }
+
+// mostlyExperts reports whether the dense ops of a solution take so little
+// that streaming them, too, is not worth the search.
+func (p *problem) mostlyExperts(s *solution) bool {
+	if len(p.layers) == 0 {
+		return false
+	}
+	var dense usage
+	for _, i := range p.dense {
+		p.itemUse(&dense, i, s.picks[i], 1)
+	}
+	all := p.use(s)
+	return 8*dense.weights < all.ram()
+}
 
 // worthwhile is the sum of KLs below which another way of streaming is taken
 // instead of a result: by 1 % and by more than measurements can tell.

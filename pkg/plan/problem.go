@@ -12,6 +12,7 @@ type problem struct {
 	items   []item
 	layers  []moeLayer
 	layerOf []int // per item: index into layers, -1 for dense items
+	dense   []int // the dense items
 	speeds  *speeds
 	opt     *Options
 
@@ -38,6 +39,7 @@ func newProblem(t *doc.Table, sp *speeds, free, disk int64, opt *Options) (*prob
 	runs := 1.0 // the head, if it is tied
 	for i := range items {
 		if p.layerOf[i] < 0 {
+			p.dense = append(p.dense, i)
 			runs++
 		}
 	}
@@ -92,9 +94,12 @@ func (u *usage) ram() int64 { return u.weights + u.slots + u.ring }
 func (u *usage) timeNs() float64 { return max(u.computeNs, u.ringNs) + u.demandNs }
 
 // streamed is what an item reads per run.
-func (it *item) streamed(k pick) int64 {
-	var n int64
-	for _, r := range it.levels[k.level].records[k.resident:] {
+func (it *item) streamed(k pick) (n int64) {
+	l := &it.levels[k.level]
+	if k.resident == 0 {
+		return l.bytes
+	}
+	for _, r := range l.records[k.resident:] {
 		n += r
 	}
 	return n
@@ -118,10 +123,7 @@ func (p *problem) use(s *solution) usage {
 // ringOps lists what each op sends through the ring, in op order.
 func (p *problem) ringOps(s *solution) []int64 {
 	var ring []int64
-	for i := range p.items {
-		if p.layerOf[i] >= 0 {
-			continue
-		}
+	for _, i := range p.dense {
 		if n := p.items[i].streamed(s.picks[i]); n > 0 {
 			ring = append(ring, n)
 		}

@@ -40,7 +40,6 @@ type mode struct {
 type search struct {
 	p       *problem
 	mode    mode
-	dense   []int      // items
 	ring    int64      // bytes set aside for the ring: at most what it takes
 	choices [][]choice // per item, of dense ones
 	options [][]layerOption
@@ -50,11 +49,8 @@ type search struct {
 
 func newSearch(p *problem, m mode) *search {
 	s := &search{p: p, mode: m, choices: make([][]choice, len(p.items)), compute: -1}
-	for i := range p.items {
-		if p.layerOf[i] < 0 {
-			s.dense = append(s.dense, i)
-			s.choices[i] = s.denseChoices(&p.items[i])
-		}
+	for _, i := range p.dense {
+		s.choices[i] = s.denseChoices(&p.items[i])
 	}
 	s.ring = s.ringReserve()
 	return s
@@ -63,7 +59,7 @@ func newSearch(p *problem, m mode) *search {
 // ringReserve is the ring if every op streams the most that it may.
 func (s *search) ringReserve() int64 {
 	var most []int64
-	for _, i := range s.dense {
+	for _, i := range s.p.dense {
 		n := int64(0)
 		for _, c := range s.choices[i] {
 			n = max(n, c.streamed)
@@ -115,7 +111,7 @@ func (s *search) relax(pr prices, out *solution) relaxed {
 		s.price(pr.compute)
 	}
 	r := relaxed{usage: usage{computeNs: s.p.dispatchNs}, cost: pr.compute * s.p.dispatchNs}
-	for _, i := range s.dense {
+	for _, i := range s.p.dense {
 		cs := s.choices[i]
 		s.work += len(cs)
 		best, least := &cs[0], cs[0].cost(&pr)

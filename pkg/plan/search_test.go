@@ -22,6 +22,9 @@ func drawProblem(t *rapid.T, experts int) *problem {
 			levels: levels, share: 1, streams: kind != doc.KindEmbedding,
 		})
 		p.layerOf = append(p.layerOf, layer)
+		if layer < 0 {
+			p.dense = append(p.dense, i)
+		}
 	}
 	kinds := []doc.Kind{doc.KindEmbedding, doc.KindAttention, doc.KindMLPDense}
 	for range rapid.IntRange(1, 5).Draw(t, "ops") {
@@ -113,9 +116,9 @@ func exhaust(p *problem, m mode, lim limits) float64 {
 		expert(0, 0)
 	}
 	visit = func(i int) {
-		if i < len(s.dense) {
-			for _, c := range s.denseChoices(&p.items[s.dense[i]]) {
-				sol.picks[s.dense[i]] = c.pick
+		if i < len(p.dense) {
+			for _, c := range s.denseChoices(&p.items[p.dense[i]]) {
+				sol.picks[p.dense[i]] = c.pick
 				visit(i + 1)
 			}
 			return
