@@ -46,15 +46,17 @@ SB_INLINE void unpack(uint8_t *dst, const uint8_t *src, int n, const int bits) {
 		}
 		return;
 	}
-	if (bits == 2) {
-		for (int i = 0; i < n / 4; i++)
-			for (int j = 0; j < 4; j++) dst[4 * i + j] = src[i] >> 2 * j & 3;
-		return;
-	}
+	// Halves, quarters, eighths of a word move to their places.
+	const uint64_t half = (1ull << 4 * bits) - 1;
+	const uint64_t quarter = ((1ull << 2 * bits) - 1) * 0x100000001;
+	const uint64_t eighth = ((1ull << bits) - 1) * 0x1000100010001;
 	for (int i = 0; i < n; i += 8, src += bits) {
-		uint64_t word = 0;
-		for (int j = 0; j < bits; j++) word |= (uint64_t)src[j] << 8 * j;
-		for (int j = 0; j < 8; j++) dst[i + j] = word >> bits * j & ((1 << bits) - 1);
+		uint64_t w = 0;
+		for (int j = 0; j < bits; j++) w |= (uint64_t)src[j] << 8 * j;
+		w = (w & half) | (w >> 4 * bits) << 32;
+		w = (w & quarter) | (w >> 2 * bits & quarter) << 16;
+		w = (w & eighth) | (w >> bits & eighth) << 8;
+		memcpy(dst + i, &w, 8);
 	}
 }
 
