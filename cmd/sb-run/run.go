@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -76,14 +77,23 @@ func runVerb() cli.Verb {
 	}
 }
 
-// gcPercent keeps the Go heap close to what lives: weights are outside it, and
-// the token loop allocates next to nothing.
-const gcPercent = 20
+const (
+	// gcPercent keeps the Go heap close to what lives: weights are outside it,
+	// and the token loop allocates next to nothing.
+	gcPercent = 20
+	// maxProcs bounds what the Go runtime keeps for each processor. Threads
+	// that compute or read are in C or in system calls.
+	maxProcs = 4
+)
 
 func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	debug.SetGCPercent(gcPercent)
 	if err := f.check(); err != nil {
 		return err
+	}
+	*f.backend.Threads = cli.Threads(f.backend.Threads.Count())
+	if f.backend.Backend != "ref" { // which computes in Go
+		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
 	}
 	s, planName, err := f.openStore(env, arg)
 	if err != nil {

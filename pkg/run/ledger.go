@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"substrate/internal/mem"
+	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
 )
@@ -51,6 +52,9 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 	if err != nil {
 		return f, err
 	}
+	if b, ok := r.backend.(backend.Based); ok {
+		f.ProcessBase += b.BaseBytes()
+	}
 	if o.Tokenizer > 0 { // and what loading it leaves on the heap
 		f.Tokenizer = o.Tokenizer + o.Tokenizer/2
 	}
@@ -62,10 +66,20 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 	return f, nil
 }
 
+// growthBytes is what a process grows by, in pages of code and heap, between
+// admission and its end, beside what the ledger lists.
+const growthBytes = 3 << 19
+
 // admit decides where records live under the cap, or refuses. Nothing of size
 // has been allocated yet: resident is what the process takes so far.
 func (r *Run) admit(resident int64) (*residency, error) {
 	o := &r.opt
+	// A process that is larger than the constants say, by another C library or
+	// a backend's own, counts as it is.
+	const grain = 1 << 20
+	if over := resident + growthBytes - r.fixed.ProcessBase - r.fixed.Tokenizer; over > 0 {
+		r.fixed.ProcessBase += footprint.Align(over, grain)
+	}
 	rest := r.fixed.Sum() + r.poolBytes
 	res, smallest := r.program.fit(r.mode, r.planned, o.CapBytes-rest)
 	if res == nil {
