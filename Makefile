@@ -9,7 +9,7 @@ TOOLS   := sb-synth sb-calibrate sb-plan sb-feasible sb-pack sb-run sb-trace
 # How often each fuzz target runs in `make fuzz`.
 FUZZ    ?= 5000x
 
-.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema mlx test-mlx
+.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema mlx test-mlx bench-mlx mac-build
 
 all: build
 
@@ -47,6 +47,14 @@ mlx:
 test-mlx: mlx
 	@export SB_MLX_LIB="$$(ls $(CURDIR)/build/lib/libsbmlx.so $(CURDIR)/build/lib/libsbmlx.dylib 2>/dev/null)"; \
 	$(GO) test -count=1 ./pkg/backend/mlx && $(GO) test -count=1 -run MLX ./pkg/calib
+
+# A token through the backend beside the same calls of MLX in C++.
+bench-mlx: mlx
+	@scripts/bench-mlx
+
+# Compiles and links everything for macOS, with Zig: needs no Mac.
+mac-build:
+	@scripts/mac-build
 
 lint:
 	@test -z "$$(gofmt -l cmd pkg internal)" || { gofmt -l cmd pkg internal; echo 'lint: run gofmt -w on these'; exit 1; }

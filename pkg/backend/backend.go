@@ -23,7 +23,8 @@ package backend
 import "substrate/pkg/plane"
 
 // Tensor is a register of float32 activations, row-major [Rows, Cols]. Head
-// gives a register that shares its first rows.
+// gives a register that shares its first rows. An op that writes them leaves
+// the rest undefined.
 type Tensor struct {
 	ID   int32
 	Rows int
@@ -108,6 +109,13 @@ type ExpertCall struct {
 	Gate, Up, Down *Linear
 	InRows         []int32
 	OutRows        []int32
+}
+
+// Based is a backend that takes memory of its own, before any handle is made
+// and during ops, which ScratchBytes does not count.
+type Based interface {
+	Backend
+	BaseBytes() int64
 }
 
 // Backend runs ops. Registers of one op must not overlap unless it says so.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"substrate/pkg/backend"
@@ -21,6 +22,9 @@ type Config struct {
 	// Int8: coded matrices see activations rounded to 8 bits by groups of 64,
 	// or of 32 where the matrix has such groups.
 	Int8 bool
+	// ByShape: the order of a sum may depend on how many rows an op has, so a
+	// row may have other bits alone than in a batch.
+	ByShape bool
 }
 
 // Run runs all tests.
@@ -229,6 +233,10 @@ func (b *bench) product(x []float32, r int, bias []float32, parts ...*matrix) (v
 	}
 	return value, bound + 1e-30
 }
+
+// same reports whether two ways to compute a value gave the same bits, as far
+// as the backend promises that.
+func (c Config) same(a, b []float32) bool { return c.ByShape || slices.Equal(a, b) }
 
 // near fails unless got is within bound of want.
 func (b *bench) near(got float32, want, bound float64, what string, args ...any) {

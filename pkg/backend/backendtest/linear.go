@@ -122,7 +122,7 @@ func (c Config) batch(t *testing.T) {
 		for i := range tokens {
 			b.Load(x.Head(1), values[i*cols:][:cols])
 			b.Linear(y.Head(1), x.Head(1), w)
-			if alone := b.read(y.Head(1)); !slices.Equal(alone, together[i*rows:][:rows]) {
+			if alone := b.read(y.Head(1)); !b.same(alone, together[i*rows:][:rows]) {
 				t.Errorf("%s: token %d differs alone: %v, together %v", describe(f, rows, cols, tokens), i, alone[:3], together[i*rows:][:3])
 				break
 			}
@@ -206,7 +206,7 @@ func (c Config) experts(t *testing.T) {
 		for i := range calls {
 			b.Experts(out, x, calls[i:i+1])
 		}
-		if !slices.Equal(got, b.read(out)) {
+		if !b.same(got, b.read(out)) {
 			t.Errorf("%s: calls one at a time give other bits", describe(f, inner, hidden, tokens))
 		}
 		for _, call := range calls {
@@ -216,7 +216,7 @@ func (c Config) experts(t *testing.T) {
 				b.Experts(out, x, []backend.ExpertCall{one})
 			}
 		}
-		if !slices.Equal(got, b.read(out)) {
+		if !b.same(got, b.read(out)) {
 			t.Errorf("%s: rows one at a time give other bits", describe(f, inner, hidden, tokens))
 		}
 	}

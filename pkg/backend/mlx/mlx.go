@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"substrate/internal/mem"
 	"substrate/pkg/backend"
 	"substrate/pkg/backend/internal/contract"
 	"substrate/pkg/plane"
@@ -26,7 +27,9 @@ type Backend struct {
 	engine  *C.sbmlx_engine
 	message *C.sbmlx_message // of the last failed call
 	path    string
-	held    int64
+	base    int64 // memory that opening took
+	scratch int64 // and that ops take at most
+	held    int64 // by registers and caches
 	err     error
 
 	// The angles that rope turns by at present, and what they are for.
@@ -37,12 +40,11 @@ type Backend struct {
 	logits  []float32
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var _ backend.Based = (*Backend)(nil)
 
-// ownBytes bounds what the shim holds beside registers and caches: two portions
-// of results under way, a block more each, and freed buffers that MLX keeps for
-// the next op. See engine.cpp and linear.cpp.
-const ownBytes = 2*(16<<20+8<<20) + 32<<20
+// baseUnit is what the memory that opening takes is rounded up to: a few pages
+// more or less, which are chance, must not decide what a run keeps in memory.
+const baseUnit = 4 << 20
 
 // Open loads the shim and checks the MLX at hand; Remedy mends what it finds
 // wrong. It locks the calling goroutine to its thread, until Close.
@@ -51,16 +53,44 @@ func Open(o Options) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{message: (*C.sbmlx_message)(C.calloc(1, C.sizeof_sbmlx_message)), held: ownBytes}
+	before, err := resident()
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{message: (*C.sbmlx_message)(C.calloc(1, C.sizeof_sbmlx_message))}
+	runtime.LockOSThread()
+	if err := b.start(path); err != nil {
+		runtime.UnlockOSThread()
+		C.free(unsafe.Pointer(b.message))
+		return nil, err
+	}
+	after, err := resident()
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	b.base = (max(0, after-before)/baseUnit + 1) * baseUnit
+	return b, nil
+}
+
+// resident is the memory of this process.
+func resident() (int64, error) {
+	m, err := mem.NewMeter()
+	if err != nil {
+		return 0, err
+	}
+	u, err := m.Read()
+	return u.Resident, errors.Join(err, m.Close())
+}
+
+// start loads the library and makes an engine.
+func (b *Backend) start(path string) error {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	if b.api = C.sb_mlx_load(name, b.message); b.api == nil {
-		return nil, b.failure()
+		return b.failure()
 	}
-	runtime.LockOSThread()
 	if b.engine = C.sb_mlx_open(b.api, b.message); b.engine == nil {
-		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("%s: %w", path, b.failure())
+		return fmt.Errorf("%s: %w", path, b.failure())
 	}
 	var info C.sbmlx_info
 	C.sb_mlx_info(b.api, b.engine, &info)
@@ -68,8 +98,8 @@ func Open(o Options) (backend.Backend, error) {
 	if info.gpu != 0 {
 		device = "metal"
 	}
-	b.path = device + "-" + C.GoString(&info.mlx[0])
-	return b, nil
+	b.path, b.scratch = device+"-"+C.GoString(&info.mlx[0]), int64(info.scratch)
+	return nil
 }
 
 // failure is the error of a call that failed.
@@ -204,9 +234,13 @@ func (b *Backend) KV(spec backend.KVSpec) (backend.KV, error) {
 	return handle, nil
 }
 
-// Overhead counts registers and caches at full size, and a bound of what MLX
-// holds for ops under way.
-func (b *Backend) Overhead() int64 { return b.held }
+// Overhead counts registers and caches at full size, and about the most that
+// MLX holds for ops under way.
+func (b *Backend) Overhead() int64 { return b.held + b.scratch }
+
+// BaseBytes is the memory that opening took, for the most part MLX's code, and
+// about the most that MLX holds for ops under way.
+func (b *Backend) BaseBytes() int64 { return b.base + b.scratch }
 
 // Memory reads what MLX's allocator holds; resetPeak begins a new peak.
 func (b *Backend) Memory(resetPeak bool) (Memory, error) {

@@ -4,6 +4,7 @@ package mlx
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"substrate/pkg/backend"
@@ -26,16 +27,25 @@ func available(t testing.TB) {
 	t.Skipf("%v: %s", err, Remedy)
 }
 
-// TestConformance: MLX adds products up in float32, one after the other, which
-// over the few thousand of a row leaves errors of the order of 1e-6 of their
-// magnitudes.
-func TestConformance(t *testing.T) {
-	available(t)
-	backendtest.Run(t, backendtest.Config{
+// config is what the backend promises here. MLX adds products up in float32,
+// one after the other, which over the few thousand of a row leaves errors of
+// the order of 1e-6 of their magnitudes. On the GPU it picks kernels by shape;
+// its kernels for the CPU compute every row alike.
+func config(t testing.TB) backendtest.Config {
+	t.Helper()
+	k := start(t)
+	return backendtest.Config{
 		Open:     func() (backend.Backend, error) { return Open(Options{}) },
 		Rounding: 0x1p-20,
-	})
+		ByShape:  !strings.HasPrefix(k.Path(), "cpu"),
+	}
 }
+
+func TestConformance(t *testing.T) { backendtest.Run(t, config(t)) }
+
+func FuzzProducts(f *testing.F)  { backendtest.FuzzProducts(f, config(f)) }
+func FuzzAttention(f *testing.F) { backendtest.FuzzAttention(f, config(f)) }
+func FuzzExperts(f *testing.F)   { backendtest.FuzzExperts(f, config(f)) }
 
 // kit is an open backend with what a test needs to fill it.
 type kit struct {
@@ -114,6 +124,22 @@ func fill(s backend.Slab, spec backend.MatrixSpec, code byte, scale float32) {
 		scales[i] = scale
 	}
 	spec.Format.Scale.Encode(mem[spec.Scales:], scales)
+}
+
+// ones is a vector of ones.
+func (k *kit) ones(n int) backend.Vector {
+	k.Helper()
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = 1
+	}
+	s := k.slab(int64(4 * n))
+	plane.EncodeFloat32(s.Bytes(), values)
+	v, err := k.Vector(s, 0, n)
+	if err != nil {
+		k.Fatal(err)
+	}
+	return v
 }
 
 // row reads a register's row.

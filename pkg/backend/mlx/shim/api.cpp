@@ -78,6 +78,7 @@ void close(sbmlx_engine* e) noexcept {
 void info(sbmlx_engine*, sbmlx_info* i) noexcept {
   std::strncpy(i->mlx, mlx::core::version(), sizeof i->mlx - 1);
   i->gpu = mlx::core::default_device() == mlx::core::Device::gpu;
+  i->scratch = sb::limits().total();
 }
 
 int memory(sbmlx_engine* e, sbmlx_memory* m, int32_t reset_peak) noexcept {

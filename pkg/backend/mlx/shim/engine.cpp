@@ -7,14 +7,6 @@
 namespace sb {
 namespace {
 
-// How many bytes of results ops may build before they are computed. MLX
-// allocates a result when it is queued: this bounds how much is queued.
-constexpr size_t kBuiltBytes = 16 << 20;
-
-// What MLX's allocator may keep of freed buffers. Its own limit on Metal is
-// nearly all memory.
-constexpr size_t kCacheBytes = 32 << 20;
-
 // Streams that may be used from any thread, by one engine at a time. MLX
 // cannot destroy a stream, so engines pass them on.
 class Streams {
@@ -46,8 +38,15 @@ class Streams {
 
 }  // namespace
 
-Engine::Engine(sbmlx_message* message) : message_(message), stream_(Streams::take()) {
-  mx::set_cache_limit(kCacheBytes);
+Limits limits() {
+  if (mx::default_device() == mx::Device::gpu) {
+    return {64 << 20, 32 << 20, 128 << 20};
+  }
+  return {8 << 20, 4 << 20, 16 << 20};
+}
+
+Engine::Engine(sbmlx_message* message) : message_(message), limits_(limits()), stream_(Streams::take()) {
+  mx::set_cache_limit(limits_.cache);
 }
 
 Engine::~Engine() {
@@ -97,7 +96,7 @@ mx::array Engine::get(sbmlx_rows x) const {
 
 void Engine::put(sbmlx_rows dst, mx::array value) {
   auto& r = registers_.at(dst.id - 1);
-  count(value.nbytes());
+  count(3 * value.nbytes());  // with what the op made on the way
   r.value = std::move(value);
   r.fresh = true;
   r.lost = false;
@@ -108,7 +107,7 @@ void Engine::put(sbmlx_rows dst, mx::array value) {
 // for the portion before it: the device stays busy, and two portions at most
 // are under way. partial is what an op has so far, in no register yet.
 void Engine::settle(const std::vector<mx::array>& partial) {
-  if (built_bytes_ <= kBuiltBytes) {
+  if (built_bytes_ <= limits_.built) {
     return;
   }
   built_bytes_ = 0;

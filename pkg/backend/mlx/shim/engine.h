@@ -10,6 +10,25 @@
 
 namespace sb {
 
+// Limits bound the memory of ops, in bytes.
+struct Limits {
+  // What ops may build before it is computed. MLX allocates a result when it
+  // is queued, not when its turn comes.
+  size_t built;
+  // What an op may make at once: of a matrix beside its codes, of scores.
+  size_t block;
+  // What MLX keeps of freed buffers. Its own limit is nearly all memory on
+  // Metal.
+  size_t cache;
+
+  // Two portions are under way at most, each with a block too much.
+  size_t total() const { return 2 * (built + block) + cache; }
+};
+
+// limits are those of the device. On a GPU, portions are commands that the
+// processor prepares while the last ones run: few and large ones keep it busy.
+Limits limits();
+
 // Matrix is a weight matrix in a slab. Its rows are split into blocks so that
 // what a product makes of one block beside the codes (scales in float32, or
 // dense weights in float32) stays small; most matrices are one block.
@@ -101,6 +120,7 @@ class Engine {
   void forget();
 
   sbmlx_message* message_;
+  Limits limits_;
   mx::Stream stream_;
   std::vector<Register> registers_;
   std::vector<Matrix> matrices_;

@@ -7,14 +7,9 @@
 namespace sb {
 namespace {
 
-// What a product may make of one block of a matrix, in bytes.
-constexpr int64_t kBlockBytes = 8 << 20;
-
 // Blocks are whole multiples of this many rows: what MLX's fastest kernels
 // want.
 constexpr int kBlockRows = 64;
-
-constexpr size_t kPlanes = 3;  // codes, scales, biases
 
 Views planes(const Slab& slab, const sbmlx_matrix& s, int row, int rows) {
   auto half = s.f16 ? mx::float16 : mx::bfloat16;
@@ -53,7 +48,7 @@ const mx::array& Matrix::part(size_t index) const {
 void Engine::matrix(Slab& slab, const sbmlx_matrix& s) {
   Matrix m{s.rows, s.cols, s.bits, s.group, {}, nullptr};
   Views views = planes(slab, s, 0, s.rows);
-  int64_t most = kBlockBytes / std::max<int64_t>(1, converted(s.bits, s.group, s.cols));
+  int64_t most = static_cast<int64_t>(limits_.block) / std::max<int64_t>(1, converted(s.bits, s.group, s.cols));
   int step = static_cast<int>(std::max<int64_t>(kBlockRows, most / kBlockRows * kBlockRows));
   if (step >= s.rows) {
     m.blocks.push_back({0, s.rows, 0});

@@ -6,10 +6,6 @@
 namespace sb {
 namespace {
 
-// Scores of one portion of queries, in bytes: where MLX has no fused kernel,
-// it holds them all.
-constexpr int64_t kScoreBytes = 8 << 20;
-
 // visible is which of n keys, from position first on, each of rows queries
 // from position pos on sees: the window positions up to its own.
 mx::array visible(int pos, int rows, int first, int n, int window) {
@@ -106,8 +102,10 @@ void Engine::attention(sbmlx_rows dst, sbmlx_rows q, sbmlx_rows k, sbmlx_rows v,
   if (cache.keys.dtype() != mx::float32) {
     count(2 * sight.keys.nbytes());
   }
-  int64_t row_bytes = int64_t(s.heads) * (end - oldest) * 4;
-  int step = static_cast<int>(std::clamp<int64_t>(kScoreBytes / row_bytes, 1, rows));
+  // Where MLX has no fused kernel, it holds all scores, before and after the
+  // softmax: take few queries at a time.
+  int64_t row_bytes = int64_t(s.heads) * (end - oldest) * 8;
+  int step = static_cast<int>(std::clamp<int64_t>(limits_.block / row_bytes, 1, rows));
   std::vector<mx::array> outputs;
   for (int row = 0; row < rows; row += step) {
     outputs.push_back(attend(sight, row, std::min(step, rows - row), s));

@@ -64,8 +64,9 @@ typedef struct {
 } sbmlx_expert;
 
 typedef struct {
-  char mlx[32];  // the version of MLX
-  int32_t gpu;   // computes on the GPU
+  char mlx[32];     // the version of MLX
+  int32_t gpu;      // computes on the GPU
+  int64_t scratch;  // bytes: about the most that ops hold beside registers, caches and slabs
 } sbmlx_info;
 
 // What MLX's allocator holds, in bytes: slabs are part of active.
