@@ -61,7 +61,7 @@ func runVerb() cli.Verb {
 			fs.StringVar(&f.kv, "kv", "", "`TYPE` of the KV cache, f32 or f16 (default: the plan's)")
 			fs.Float64Var(&f.temperature, "temperature", 0, "sample at temperature `T`; 0 takes the likeliest token")
 			f.seed = cli.SeedFlag(fs)
-			fs.StringVar(&f.plan, "plan", "", "the `NAME` of a plan in the store (default: its first)")
+			fs.StringVar(&f.plan, "plan", "", "the `NAME` of a plan in the store (default: the largest that fits --max-ram, or the first)")
 			fs.BoolVar(&f.raw, "raw", false, "take the texts of special tokens in the prompt for those tokens, and add none")
 			f.backend = backends.Define(fs)
 			f.trace = cli.PathFlag(fs, "trace", "", "write a trace to `FILE`, one JSON line per event")
@@ -110,6 +110,11 @@ func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	options, err := f.options(s)
 	if err != nil {
 		return err
+	}
+	if planName == "" && options.CapBytes > 0 {
+		if planName, err = run.ChoosePlan(s, options.CapBytes); err != nil {
+			return err
+		}
 	}
 	options.Tokenizer, options.PromptTokens = t.Bytes(), len(prompt)
 	out, err := f.openTrace(env, options)

@@ -108,6 +108,9 @@ func bind(s *store.Store, plan *store.Plan) (*program, error) {
 		if err := p.place(&own, n); err != nil {
 			return nil, err
 		}
+		if err := p.checkShapes(&own); err != nil {
+			return nil, err
+		}
 		byOp[o.ID] = n
 		p.ops = append(p.ops, own)
 	}
@@ -130,6 +133,9 @@ func (p *program) level(t *doc.Tier, byRecord map[string]int32, op int32) tier {
 func (p *program) place(o *op, n int32) error {
 	switch o.kind {
 	case doc.KindMoEExpert:
+		if o.layer < 0 {
+			return fmt.Errorf("op %s is an expert of no layer", o.id)
+		}
 		l := p.experts[o.layer]
 		if o.expert != len(l) {
 			return fmt.Errorf("op %s is expert %d of layer %d: the experts are not in order", o.id, o.expert, o.layer)
@@ -140,29 +146,45 @@ func (p *program) place(o *op, n int32) error {
 		p.steps = append(p.steps, n)
 		return nil
 	}
-	return fmt.Errorf("op %s is of kind %s, which sb-run cannot run", o.id, o.kind)
+	return &UnsupportedError{Op: o.id, Kind: o.kind}
 }
+
+// UnsupportedError is the refusal of an op that runs cannot compute.
+type UnsupportedError struct {
+	Op   string
+	Kind doc.Kind
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("op %s is of kind %s, which sb-run cannot compute", e.Op, e.Kind)
+}
+
+// ExitCode is that of a "no".
+func (e *UnsupportedError) ExitCode() int { return 1 }
 
 // complete checks that a step has every op it needs, in their order.
 func (p *program) complete() error {
 	a := p.arch
-	var want []doc.Kind
-	want = append(want, doc.KindEmbedding)
+	type step struct {
+		kind  doc.Kind
+		layer int
+	}
+	want := []step{{doc.KindEmbedding, -1}}
 	for l := range a.Layers {
-		want = append(want, doc.KindAttention)
+		want = append(want, step{doc.KindAttention, l})
 		if a.MoE(l) {
-			want = append(want, doc.KindMoERouter)
+			want = append(want, step{doc.KindMoERouter, l})
 			if len(p.experts[l]) != a.Experts {
 				return fmt.Errorf("layer %d has %d experts, want %d", l, len(p.experts[l]), a.Experts)
 			}
 		} else {
-			want = append(want, doc.KindMLPDense)
+			want = append(want, step{doc.KindMLPDense, l})
 		}
 	}
-	want = append(want, doc.KindNorm, doc.KindLMHead)
+	want = append(want, step{doc.KindNorm, -1}, step{doc.KindLMHead, -1})
 	for i, n := range p.steps {
-		if i >= len(want) || p.ops[n].kind != want[i] {
-			return fmt.Errorf("op %s of kind %s is out of order", p.ops[n].id, p.ops[n].kind)
+		if o := &p.ops[n]; i >= len(want) || o.kind != want[i].kind || o.layer != want[i].layer {
+			return fmt.Errorf("op %s of kind %s is out of order", o.id, o.kind)
 		}
 	}
 	if len(p.steps) != len(want) {

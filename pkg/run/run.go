@@ -156,7 +156,10 @@ func prepare(s *store.Store, planName string, b backend.Backend, o Options) (*Ru
 	}
 	p, err := bind(s, plan)
 	if err != nil {
-		return nil, nil, fmt.Errorf("plan %q: %w", plan.Name, err)
+		if _, ok := errors.AsType[*UnsupportedError](err); ok {
+			return nil, nil, err
+		}
+		return nil, nil, &store.CorruptError{Path: s.Path(), Reason: fmt.Sprintf("plan %q: %v", plan.Name, err)}
 	}
 	if err := o.complete(plan.Plan, p.arch); err != nil {
 		return nil, nil, err
