@@ -12,8 +12,12 @@
 #endif
 
 #if defined(__x86_64__)
-#define SB_AVX512 \
-	__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,f16c,fma,prefer-vector-width=512")))
+#define SB_FEATURES "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,f16c,fma"
+#ifdef __clang__
+#define SB_AVX512 __attribute__((target(SB_FEATURES), min_vector_width(512)))
+#else
+#define SB_AVX512 __attribute__((target(SB_FEATURES ",prefer-vector-width=512")))
+#endif
 #endif
 #define SB_INLINE static inline __attribute__((always_inline))
 
