@@ -66,9 +66,10 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 	return f, nil
 }
 
-// growthBytes is what a process grows by, in pages of code and heap, between
-// admission and its end, beside what the ledger lists.
-const growthBytes = 3 << 19
+// growthBytes is what a process grows by at least, in pages of code and heap,
+// between admission and its end, beside what the ledger lists. (More would let
+// the noise of measuring move the smallest budget: processes vary by 1 MiB.)
+const growthBytes = 768 << 10
 
 // admit decides where records live under the cap, or refuses. Nothing of size
 // has been allocated yet: resident is what the process takes so far.
