@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"pkg/plan", "pkg/store", "pkg/stream"},
 	{"pkg/run", "pkg/synth"},
 	{"pkg/calib"},
-	{"internal/cli", "internal/clitest", "internal/lint"},
+	{"internal/cli", "internal/clitest", "internal/captest", "internal/lint"},
 	{"internal/backends", "internal/budget", "internal/text"},
 	{"cmd"},
 }
@@ -38,6 +38,7 @@ var only = map[string][]string{
 	"internal/vfs":     {},
 	"internal/cli":     {"internal/jsonio"},
 	"internal/clitest": {},
+	"internal/captest": {},
 }
 
 // importers names packages that few may import.
