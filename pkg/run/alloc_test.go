@@ -35,7 +35,10 @@ func TestNoAllocationPerToken(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if n := after.Mallocs - before.Mallocs; n > 10 { // the runtime's own, now and then
+			// An allocation of the loop's would come once a token or more often.
+			// The runtime's own, of goroutines that wait, come now and then, on
+			// a busy machine more often.
+			if n := after.Mallocs - before.Mallocs; n >= (to-from)/2 {
 				t.Errorf("%s, %s: %d allocations in %d tokens", name, how, n, to-from)
 			}
 			if err := r.Close(); err != nil {
