@@ -83,7 +83,7 @@ const (
 	gcPercent = 20
 	// maxProcs bounds what the Go runtime keeps for each processor. Threads
 	// that compute or read are in C or in system calls.
-	maxProcs = 4
+	maxProcs = 2
 )
 
 func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {

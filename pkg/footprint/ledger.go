@@ -21,11 +21,9 @@ const (
 	// handles and what reading the documents leaves on the heap.
 	OpBytes = 4 << 10
 
-	// TokenizerBytesPerToken is a byte-level BPE tokenizer in memory: per token
-	// its text, its place in the lookup table and one merge rule, and half as
-	// much again that loading it leaves on the heap. sb-run replaces the
-	// estimate by what it counts.
-	TokenizerBytesPerToken = 72
+	// tokenBytes is a token of a byte-level BPE tokenizer in memory: its text,
+	// its place in the lookup table and one merge rule.
+	tokenBytes = 46
 
 	// DefaultThreads are assumed where nobody says how many will compute.
 	DefaultThreads = 4
@@ -67,10 +65,15 @@ func (r Run) Fixed() (Fixed, error) {
 	return Fixed{
 		KV:          kv,
 		Scratch:     ScratchBytes(r.Profile, r.PrefillChunk, cmp.Or(r.Threads, DefaultThreads)),
-		Tokenizer:   int64(a.VocabSize) * TokenizerBytesPerToken,
+		Tokenizer:   TokenizerBytes(int64(a.VocabSize) * tokenBytes),
 		ProcessBase: cmp.Or(r.ProcessBase, DefaultProcessBase) + OpBytes*int64(len(r.Profile.Ops)),
 	}, nil
 }
+
+// TokenizerBytes is what a tokenizer whose tables take some bytes costs the
+// process: loading it leaves holes in the Go heap, up to three quarters of its
+// size.
+func TokenizerBytes(tables int64) int64 { return tables + tables/4*3 }
 
 // KVBytes is the KV cache of all layers.
 func KVBytes(p *doc.Profile, cacheType string, context int) (int64, error) {

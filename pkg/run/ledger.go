@@ -55,8 +55,8 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 	if b, ok := r.backend.(backend.Based); ok {
 		f.ProcessBase += b.BaseBytes()
 	}
-	if o.Tokenizer > 0 { // and what loading it leaves on the heap
-		f.Tokenizer = o.Tokenizer + o.Tokenizer/2
+	if o.Tokenizer > 0 {
+		f.Tokenizer = footprint.TokenizerBytes(o.Tokenizer)
 	}
 	for i := range r.program.records {
 		if r.program.records[i].zstd {
