@@ -2,8 +2,6 @@
 package backends
 
 import (
-	"fmt"
-
 	"github.com/spf13/pflag"
 
 	"substrate/internal/cli"
@@ -23,10 +21,18 @@ type Flags struct {
 // Define defines --backend, --activations and --threads.
 func Define(fs *pflag.FlagSet) *Flags {
 	f := new(Flags)
-	fs.StringVar(&f.Backend, "backend", "cpu", "compute with `NAME`: cpu, mlx (Apple's MLX: see make mlx), or ref, the slow oracle")
+	fs.StringVar(&f.Backend, "backend", defaultBackend(), "compute with `NAME`: cpu, mlx (Apple's MLX: see make mlx), or ref, the slow oracle")
 	fs.StringVar(&f.Activations, "activations", "int8", "how the cpu backend sees the inputs of coded matrices: `TYPE` int8 or f32")
 	f.Threads = cli.ThreadsFlag(fs)
 	return f
+}
+
+// defaultBackend is the fastest backend that every machine of this build has.
+func defaultBackend() string {
+	if cpu.Built {
+		return "cpu"
+	}
+	return "ref"
 }
 
 // Open opens the backend.
@@ -64,7 +70,7 @@ func Open(name, activations string, threads int) (backend.Backend, error) {
 	case "cpu":
 		b, err := cpu.Open(cpu.Options{Threads: threads, Activations: activations})
 		if err != nil {
-			return nil, cli.WithHint(fmt.Errorf("backend cpu: %w", err), "--backend ref computes without it")
+			return nil, cli.WithHint(cli.Usage("backend cpu: %w", err), "--backend ref computes without it")
 		}
 		return b, nil
 	case "mlx":

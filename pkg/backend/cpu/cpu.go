@@ -36,6 +36,9 @@ import (
 	"substrate/pkg/plane"
 )
 
+// Built reports whether this program has the kernels.
+const Built = true
+
 // Backend implements backend.Backend.
 type Backend struct {
 	table   contract.Table

@@ -8,7 +8,10 @@ import (
 	"substrate/pkg/backend"
 )
 
+// Built reports whether this program has the kernels.
+const Built = false
+
 // Open fails: this program was built without C.
 func Open(o Options) (backend.Backend, error) {
-	return nil, errors.New("backend cpu: this program was built with CGO_ENABLED=0 and has no C kernels; use --backend ref")
+	return nil, errors.New("this program was built with CGO_ENABLED=0 and has no C kernels; use --backend ref")
 }
