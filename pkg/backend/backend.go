@@ -118,6 +118,20 @@ type Based interface {
 	BaseBytes() int64
 }
 
+// Memory is what a backend's own allocator holds, in bytes: slabs, registers
+// and caches in use, freed buffers that it keeps, the most ever in use.
+type Memory struct {
+	Active, Cache, Peak int64
+}
+
+// Metered is a backend that has an allocator of its own.
+type Metered interface {
+	Backend
+	// Memory reads its counters; resetPeak begins a new peak. It waits for
+	// nothing.
+	Memory(resetPeak bool) (Memory, error)
+}
+
 // Backend runs ops. Registers of one op must not overlap unless it says so.
 type Backend interface {
 	// Name is "ref", "cpu" or "mlx"; Path names the code path chosen at run

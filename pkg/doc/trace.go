@@ -115,6 +115,11 @@ type MemoryLine struct {
 	AnonymousBytes int64 `json:"anonymous_bytes"`
 	PeakBytes      int64 `json:"peak_bytes"` // VmHWM or phys_footprint peak
 	HeapBytes      int64 `json:"go_heap_bytes"`
+	// Of a backend with an allocator of its own: buffers in use, slabs
+	// included, freed ones that it keeps, and the most ever in use.
+	BackendActiveBytes int64 `json:"backend_active_bytes,omitempty"`
+	BackendCacheBytes  int64 `json:"backend_cache_bytes,omitempty"`
+	BackendPeakBytes   int64 `json:"backend_peak_bytes,omitempty"`
 }
 
 // RunEnd is the last line of a trace.

@@ -279,6 +279,13 @@ func (r *Run) sample() error {
 		r.memoryLine = doc.MemoryLine{
 			TraceHead: r.reads.head(), ResidentBytes: u.Resident, AnonymousBytes: u.Anonymous, PeakBytes: r.peak.Peak, HeapBytes: u.Heap,
 		}
+		if b, ok := r.backend.(backend.Metered); ok {
+			m, err := b.Memory(false)
+			if err != nil {
+				return err
+			}
+			r.memoryLine.BackendActiveBytes, r.memoryLine.BackendCacheBytes, r.memoryLine.BackendPeakBytes = m.Active, m.Cache, m.Peak
+		}
 		r.opt.Trace.Memory(&r.memoryLine)
 	}
 	return nil

@@ -192,6 +192,18 @@ func (t *Writer) Memory(l *doc.MemoryLine) {
 	t.integer("anonymous_bytes", l.AnonymousBytes)
 	t.integer("peak_bytes", l.PeakBytes)
 	t.integer("go_heap_bytes", l.HeapBytes)
+	for _, f := range [...]struct {
+		name  string
+		bytes int64
+	}{
+		{"backend_active_bytes", l.BackendActiveBytes},
+		{"backend_cache_bytes", l.BackendCacheBytes},
+		{"backend_peak_bytes", l.BackendPeakBytes},
+	} {
+		if f.bytes != 0 {
+			t.integer(f.name, f.bytes)
+		}
+	}
 	t.end()
 }
 
@@ -259,6 +271,13 @@ func plain(s string) bool {
 func (t *Writer) integer(name string, value int64) {
 	t.name(name)
 	t.buf = strconv.AppendInt(t.buf, value, 10)
+}
+
+// optional leaves a zero out.
+func (t *Writer) optional(name string, value int64) {
+	if value != 0 {
+		t.integer(name, value)
+	}
 }
 
 func (t *Writer) number(name string, value float64) {

@@ -20,7 +20,7 @@ func lines() []any {
 		&doc.RunStart{TraceHead: head(0, -1), ModelID: "m", Mode: "scheduled", CapBytes: 1000,
 			Ledger: []doc.LedgerLine{{Name: "weights", Bytes: 600}, {Name: "process_base", Bytes: 300}}},
 		&doc.ReadLine{TraceHead: head(5, -1), Record: "block_0.attn.skeleton", Class: "load", Bytes: 600, QueueNs: 1, TimeNs: 4},
-		&doc.MemoryLine{TraceHead: head(6, -1), ResidentBytes: 700, AnonymousBytes: 600, PeakBytes: 710, HeapBytes: 50},
+		&doc.MemoryLine{TraceHead: head(6, -1), ResidentBytes: 700, AnonymousBytes: 600, PeakBytes: 710, HeapBytes: 50, BackendActiveBytes: 650, BackendPeakBytes: 700},
 		&doc.ReadLine{TraceHead: head(10, 0), Record: `odd "name" \ ü` + "\x01", Class: "demand", Bytes: 40, QueueNs: 2, TimeNs: 3, Late: true},
 		&doc.OpLine{TraceHead: head(11, 0), Op: "block_0.attn", Tier: 1, TimeNs: 9, WaitNs: 3},
 		&doc.TokenLine{TraceHead: head(12, 0), Phase: "prefill", Tokens: 3, ID: 7, TimeNs: 10, WaitNs: 3, ReadBytes: 40, LogitsHash: "0123456789abcdef"},

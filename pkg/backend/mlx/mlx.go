@@ -40,7 +40,10 @@ type Backend struct {
 	logits  []float32
 }
 
-var _ backend.Based = (*Backend)(nil)
+var (
+	_ backend.Based   = (*Backend)(nil)
+	_ backend.Metered = (*Backend)(nil)
+)
 
 // baseUnit is what the memory that opening takes is rounded up to: a few pages
 // more or less, which are chance, must not decide what a run keeps in memory.
@@ -243,9 +246,9 @@ func (b *Backend) Overhead() int64 { return b.held + b.scratch }
 func (b *Backend) BaseBytes() int64 { return b.base + b.scratch }
 
 // Memory reads what MLX's allocator holds; resetPeak begins a new peak.
-func (b *Backend) Memory(resetPeak bool) (Memory, error) {
+func (b *Backend) Memory(resetPeak bool) (backend.Memory, error) {
 	if b.engine == nil {
-		return Memory{}, b.err
+		return backend.Memory{}, b.err
 	}
 	var m C.sbmlx_memory
 	var reset C.int32_t
@@ -253,9 +256,9 @@ func (b *Backend) Memory(resetPeak bool) (Memory, error) {
 		reset = 1
 	}
 	if err := b.result(C.sb_mlx_memory(b.api, b.engine, &m, reset)); err != nil {
-		return Memory{}, err
+		return backend.Memory{}, err
 	}
-	return Memory{Active: int64(m.active), Cache: int64(m.cache), Peak: int64(m.peak)}, nil
+	return backend.Memory{Active: int64(m.active), Cache: int64(m.cache), Peak: int64(m.peak)}, nil
 }
 
 // ok reports whether an op may run: nothing failed before it and its own

@@ -156,7 +156,7 @@ func one(m backend.Matrix) *backend.Linear {
 	return &backend.Linear{N: 1, Parts: [backend.MaxParts]backend.Matrix{m}}
 }
 
-func (k *kit) memory(resetPeak bool) Memory {
+func (k *kit) memory(resetPeak bool) backend.Memory {
 	k.Helper()
 	m, err := k.Memory(resetPeak)
 	if err != nil {

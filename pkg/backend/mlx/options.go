@@ -31,11 +31,6 @@ type Options struct {
 	Library string
 }
 
-// Memory is what MLX's allocator holds, in bytes. Slabs are part of Active.
-type Memory struct {
-	Active, Cache, Peak int64
-}
-
 // Remedy is what to do when Open fails because the shim is missing, or does
 // not fit this program or the MLX at hand.
 const Remedy = `run "make mlx" to build the part that loads MLX`

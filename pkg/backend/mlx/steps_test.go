@@ -88,7 +88,7 @@ func TestStepsWithoutGrowth(t *testing.T) {
 		steps = 1000
 	}
 	warm := steps / 2 // malloc's own pools settle until then
-	var before Memory
+	var before backend.Memory
 	var rss int64
 	for i := range steps {
 		for _, v := range m.step(i % modelContext)[:1] {
