@@ -20,7 +20,7 @@ build:
 
 # MODEL=models/tiny, MODEL_FILE=model.gguf or MODEL=DIR choose the model,
 # CAP the memory cap of the run; see scripts/demo.
-demo: build
+demo: build $(filter mlx,$(BACKEND))
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
 
 test:
