@@ -3,6 +3,7 @@ package run
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,12 @@ func TestOverheadIsInTheLedger(t *testing.T) {
 				}
 				if who == "cpu" && have < listed*8/10 {
 					t.Errorf("%s, %s, %s: the backend holds %d bytes, the ledger has %d for it", name, kv, who, have, listed)
+				}
+				for _, counted := range r.counted.Lines() {
+					i := slices.IndexFunc(r.ledger, func(l doc.LedgerLine) bool { return l.Name == counted.Name })
+					if i < 0 || r.ledger[i].Bytes != counted.Bytes {
+						t.Errorf("%s, %s, %s: %d bytes of %s were allocated, the ledger is %v", name, kv, who, counted.Bytes, counted.Name, r.ledger)
+					}
 				}
 				if err := r.Close(); err != nil {
 					t.Error(err)

@@ -21,7 +21,6 @@ type program struct {
 	experts [][]int32 // by layer
 
 	files []string // of records, by number
-	align int64    // of records in them
 }
 
 // op is an op of the model that owns records or shares another's.
@@ -60,7 +59,7 @@ type record struct {
 func bind(s *store.Store, plan *store.Plan) (*program, error) {
 	m := s.Manifest()
 	profile, arch := &m.Profile, m.Profile.Architecture
-	p := &program{arch: &arch, files: make([]string, len(m.Files)), align: m.Align}
+	p := &program{arch: &arch, files: make([]string, len(m.Files))}
 	layouts := make(map[int]*doc.RecordLayout)
 	byRecord := make(map[string]int32, len(plan.Catalog))
 	for i := range plan.Catalog {

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"substrate/pkg/doc"
+	"substrate/pkg/footprint"
 	"substrate/pkg/stream"
 	"substrate/pkg/trace"
 )
@@ -45,7 +46,8 @@ func (s *reads) openFiles(p *program) error {
 		if path == "" {
 			continue
 		}
-		f, err := stream.Open(path, int(p.align))
+		// Places in memory keep this alignment too, whatever files have.
+		f, err := stream.Open(path, footprint.RecordAlign)
 		if err != nil {
 			return err
 		}
