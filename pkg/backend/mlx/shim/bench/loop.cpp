@@ -1,8 +1,11 @@
-// A decode loop written straight on MLX, with the calls that the backend makes
-// for the model of its benchmark: what they cost without Go, without the shim.
-// `make bench-mlx` compares. Prints "name wall-ns cpu-ns" of one token.
+// Decode loops written straight on MLX, for the model of the backend's
+// benchmark. "loop" makes the calls that the backend makes: what they cost
+// without Go and without the shim. "graph" never reads a route on the host: the
+// device picks experts and gathers their products from banks of all experts,
+// with scales in float32. `make bench-mlx` compares. Prints "name wall-ns
+// cpu-ns" of one token.
 //
-//     loop [TOKENS]
+//     loop loop|graph [TOKENS]
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -11,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -115,6 +119,40 @@ mx::array moe(const Layer& l, const mx::array& x) {
   return mx::sum(mx::multiply(y, mx::array(weights.data(), {1, kTopK, 1})), 1);
 }
 
+// Bank is one matrix of all experts of a layer.
+struct Bank {
+  mx::array codes, scales, biases;  // [experts, rows, ..]
+};
+
+Bank bank(const std::vector<Expert>& experts, Matrix Expert::*role) {
+  std::vector<mx::array> codes, scales, biases;
+  for (const auto& e : experts) {
+    codes.push_back((e.*role).codes);
+    scales.push_back(f32((e.*role).scales));
+    biases.push_back(f32((e.*role).biases));
+  }
+  return {settled(mx::stack(codes)), settled(mx::stack(scales)), settled(mx::stack(biases))};
+}
+
+struct Banks {
+  Bank gate, up, down;
+};
+
+mx::array gathered(const mx::array& x, const Bank& b, const mx::array& ids) {
+  return mx::gather_qmm(x, b.codes, b.scales, b.biases, std::nullopt, ids, true, kGroup, kBits);
+}
+
+// moe_graph is moe on the device alone.
+mx::array moe_graph(const Layer& l, const Banks& banks, const mx::array& x) {
+  auto logits = mx::matmul(x, mx::transpose(f32(l.router)));
+  auto ids = mx::slice(mx::argpartition(mx::negative(logits), kTopK - 1, -1), {0, 0}, {1, kTopK});
+  auto weights = mx::softmax(mx::take_along_axis(logits, ids, -1), -1, true);
+  auto in = mx::reshape(x, {1, 1, 1, kHidden});
+  auto inner = swiglu(gathered(in, banks.gate, ids), gathered(in, banks.up, ids));
+  auto y = mx::reshape(gathered(inner, banks.down, ids), {1, kTopK, kHidden});
+  return mx::sum(mx::multiply(y, mx::reshape(weights, {1, kTopK, 1})), 1);
+}
+
 double seconds(const timeval& t) { return t.tv_sec + t.tv_usec * 1e-6; }
 
 double processor() {
@@ -123,11 +161,17 @@ double processor() {
   return seconds(u.ru_utime) + seconds(u.ru_stime);
 }
 
-void decode(int tokens) {
+void decode(const char* name, bool graph, int tokens) {
   constexpr int warm = 5;
   std::vector<Layer> layers(kLayers);
   auto embedding = matrix(kVocab, kHidden), head = matrix(kVocab, kHidden);
   auto norm = settled(mx::ones({kHidden}));
+  std::vector<Banks> banks;
+  for (const auto& l : layers) {
+    if (graph) {
+      banks.push_back({bank(l.experts, &Expert::gate), bank(l.experts, &Expert::up), bank(l.experts, &Expert::down)});
+    }
+  }
   auto start = std::chrono::steady_clock::now();
   double used = 0;
   for (int i = 0; i < warm + tokens; i++) {
@@ -145,17 +189,21 @@ void decode(int tokens) {
     auto id = mx::array({pos}, mx::int32);
     auto pick = [&](const mx::array& a) { return mx::take(a, id, 0); };
     auto h = mx::dequantize(pick(embedding.codes), f32(pick(embedding.scales)), f32(pick(embedding.biases)), kGroup, kBits);
-    for (auto& l : layers) {
+    for (int j = 0; j < kLayers; j++) {
+      auto& l = layers[j];
       h = mx::add(h, attention(l, mx::fast::rms_norm(h, l.attn_norm, 1e-5f), pos, cos, sin));
-      h = mx::add(h, moe(l, mx::fast::rms_norm(h, l.moe_norm, 1e-5f)));
+      auto x = mx::fast::rms_norm(h, l.moe_norm, 1e-5f);
+      h = mx::add(h, graph ? moe_graph(l, banks[j], x) : moe(l, x));
     }
     auto logits = product(mx::fast::rms_norm(h, norm, 1e-5f), head);
     mx::eval(logits);
-    volatile float sink = logits.data<float>()[pos];
-    (void)sink;
+    if (!std::isfinite(logits.data<float>()[pos])) {
+      std::fprintf(stderr, "token %d: not a number\n", i);
+      std::exit(1);
+    }
   }
   double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::printf("loop %.0f %.0f\n", wall / tokens * 1e9, (processor() - used) / tokens * 1e9);
+  std::printf("%s %.0f %.0f\n", name, wall / tokens * 1e9, (processor() - used) / tokens * 1e9);
 }
 
 }  // namespace
@@ -163,6 +211,11 @@ void decode(int tokens) {
 // In a thread, like the backend: malloc gives the first thread of a process
 // memory in another way.
 int main(int argc, char** argv) {
-  int tokens = argc > 1 ? std::atoi(argv[1]) : 100;
-  std::thread(decode, tokens).join();
+  std::string name = argc > 1 ? argv[1] : "";
+  if (name != "loop" && name != "graph") {
+    std::fprintf(stderr, "usage: loop loop|graph [TOKENS]\n");
+    return 2;
+  }
+  int tokens = argc > 2 ? std::atoi(argv[2]) : 100;
+  std::thread(decode, name.c_str(), name == "graph", tokens).join();
 }
