@@ -273,13 +273,6 @@ func (t *Writer) integer(name string, value int64) {
 	t.buf = strconv.AppendInt(t.buf, value, 10)
 }
 
-// optional leaves a zero out.
-func (t *Writer) optional(name string, value int64) {
-	if value != 0 {
-		t.integer(name, value)
-	}
-}
-
 func (t *Writer) number(name string, value float64) {
 	if (math.IsNaN(value) || math.IsInf(value, 0)) && t.err == nil {
 		t.err = fmt.Errorf("trace: %s is %v, which JSON cannot say", name, value)
