@@ -3,6 +3,7 @@
 package mlx
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,6 +103,9 @@ func TestFailedEvaluation(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), wait.op+": ") {
 			t.Errorf("%s: %v", wait.op, err)
 		}
+		if _, ok := errors.AsType[*DeviceError](err); !ok {
+			t.Errorf("%s: %v is no failure of the device", wait.op, err)
+		}
 		if wait.op != "sync" {
 			if again := k.Sync(); again == nil || again.Error() != err.Error() {
 				t.Errorf("sync after a failed %s: %v, want %v", wait.op, again, err)
@@ -149,8 +153,12 @@ func TestRowsBeyondTheLastOp(t *testing.T) {
 	x, y := k.register(3, 4, 1), k.register(3, 4, 1)
 	k.Load(x.Head(1), make([]float32, 4))
 	k.Add(y, x)
-	if err := k.Sync(); err == nil || !strings.Contains(err.Error(), "add: register 1 holds 1 rows since the last op, not 3") {
+	err := k.Sync()
+	if err == nil || !strings.Contains(err.Error(), "add: register 1 holds 1 rows since the last op, not 3") {
 		t.Errorf("three rows of a register whose last op wrote one: %v", err)
+	}
+	if _, ok := errors.AsType[*DeviceError](err); ok {
+		t.Error("a wrong call counts as a failure of the device")
 	}
 }
 

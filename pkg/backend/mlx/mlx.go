@@ -45,6 +45,10 @@ var (
 	_ backend.Metered = (*Backend)(nil)
 )
 
+// Remedy is what to do when Open fails because the shim is missing, or does
+// not fit this program or the MLX at hand.
+const Remedy = `run "make mlx" to build the part that loads MLX`
+
 // baseUnit is what the memory that opening takes is rounded up to: a few pages
 // more or less, which are chance, must not decide what a run keeps in memory.
 const baseUnit = 4 << 20
@@ -105,16 +109,29 @@ func (b *Backend) start(path string) error {
 	return nil
 }
 
-// failure is the error of a call that failed.
-func (b *Backend) failure() error { return errors.New(C.GoString(&b.message.text[0])) }
+// A DeviceError is a failure of MLX or its device, such as memory that is out:
+// no fault of the call.
+type DeviceError struct{ text string }
+
+func (e *DeviceError) Error() string { return e.text }
+
+// ExitCode is that of tools whose device fails.
+func (e *DeviceError) ExitCode() int { return 4 }
 
 // result is the error of a call by its code.
 func (b *Backend) result(code C.int) error {
-	if code == 0 {
+	if code == C.SBMLX_OK {
 		return nil
 	}
-	return b.failure()
+	text := C.GoString(&b.message.text[0])
+	if code == C.SBMLX_WRONG {
+		return errors.New(text)
+	}
+	return &DeviceError{text}
 }
+
+// failure is the error of a call that could not do what it should.
+func (b *Backend) failure() error { return b.result(C.SBMLX_FAILED) }
 
 func (b *Backend) Name() string { return "mlx" }
 
@@ -270,8 +287,8 @@ func (b *Backend) ok(op string, err error) bool {
 
 // done keeps the failure of a call.
 func (b *Backend) done(op string, code C.int) {
-	if code != 0 {
-		b.stick(op, b.failure())
+	if err := b.result(code); err != nil {
+		b.stick(op, err)
 	}
 }
 

@@ -31,10 +31,6 @@ type Options struct {
 	Library string
 }
 
-// Remedy is what to do when Open fails because the shim is missing, or does
-// not fit this program or the MLX at hand.
-const Remedy = `run "make mlx" to build the part that loads MLX`
-
 // library finds the shim.
 func (o *Options) library() (string, error) {
 	if o.Library != "" {

@@ -1,6 +1,7 @@
 // The table of functions, and the line that no exception crosses.
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 
 #include "engine.h"
 
@@ -38,27 +39,31 @@ class Pool {
 #endif
 };
 
-// call runs f on an engine and turns what it throws into a code and a text.
+// call runs f on an engine and turns what it throws into a code and a text. MLX
+// throws std::invalid_argument for a wrong call.
 template <typename F>
 int call(sbmlx_engine* e, F f) noexcept {
   [[maybe_unused]] Pool pool;
   try {
     e->enter();
     f(*e);
-    return 0;
+    return SBMLX_OK;
+  } catch (const std::logic_error& x) {
+    e->report(x.what());
+    return SBMLX_WRONG;
   } catch (const std::exception& x) {
     e->report(x.what());
   } catch (...) {
     e->report("an unknown exception");
   }
-  return 1;
+  return SBMLX_FAILED;
 }
 
 sbmlx_engine* open(sbmlx_message* message) noexcept {
   [[maybe_unused]] Pool pool;
   try {
     auto e = std::make_unique<sbmlx_engine>(message);
-    if (call(e.get(), [](sb::Engine&) { sb::check_mlx(); }) != 0) {
+    if (call(e.get(), [](sb::Engine&) { sb::check_mlx(); }) != SBMLX_OK) {
       return nullptr;
     }
     return e.release();

@@ -3,8 +3,9 @@
 // so that a program without MLX still starts; the Go half opens it on demand
 // and takes every function from one table.
 //
-// Functions return 0, or 1 with a text in the engine's message. No exception
-// crosses this line. All calls on an engine come from one thread.
+// Functions return a code, and where it is not SBMLX_OK a text in the engine's
+// message. No exception crosses this line. All calls on an engine come from one
+// thread.
 #ifndef SBMLX_H
 #define SBMLX_H
 
@@ -15,11 +16,17 @@ extern "C" {
 #endif
 
 // Raised with every change of this file.
-#define SBMLX_ABI 1
+#define SBMLX_ABI 2
 
 // The oldest MLX whose C++ API the shim is written for, as
 // MLX_VERSION_NUMERIC counts.
 #define SBMLX_MLX_FLOOR 32004
+
+enum {
+  SBMLX_OK,
+  SBMLX_WRONG,   // the call is: a shape, a handle
+  SBMLX_FAILED,  // the device did: out of memory, an error of evaluation
+};
 
 enum { SBMLX_PARTS = 3 };
 
