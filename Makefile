@@ -74,6 +74,7 @@ schema:
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	cd $(BIN) && install -m 755 $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+	@scripts/install-mlx $(DESTDIR)$(PREFIX)/lib
 
 clean:
 	rm -rf build
