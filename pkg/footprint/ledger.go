@@ -15,7 +15,7 @@ const (
 	// DefaultProcessBase is what sb-run takes without a model: 10 MiB of its
 	// code, the Go runtime, stacks, a heap with its garbage. It is used where
 	// no machine document says better (process_base_bytes).
-	DefaultProcessBase = 55 << 18 // 13.75 MiB
+	DefaultProcessBase = 57 << 18 // 14.25 MiB
 
 	// OpBytes is what sb-run knows of an op and its records, with kernel
 	// handles and what reading the documents leaves on the heap.

@@ -77,8 +77,10 @@ func (r *Run) admit(resident int64) (*residency, error) {
 	o := &r.opt
 	// A process that is larger than the constants say, by another C library or
 	// a backend's own, counts as it is.
+	// Equal processes vary by less than a grain, and the constants have room
+	// for that: it must not move the smallest budget.
 	const grain = 1 << 20
-	if over := resident + growthBytes - r.fixed.ProcessBase - r.fixed.Tokenizer; over > 0 {
+	if over := resident + growthBytes - r.fixed.ProcessBase - r.fixed.Tokenizer; over > grain {
 		r.fixed.ProcessBase += footprint.Align(over, grain)
 	}
 	rest := r.fixed.Sum() + r.poolBytes
