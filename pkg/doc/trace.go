@@ -83,7 +83,7 @@ type TierLine struct {
 type ReadLine struct {
 	TraceHead
 	Record  string `json:"record"`
-	Class   string `json:"class"` // "load", "demand", "promotion", "look_ahead"
+	Class   string `json:"class"` // "load", "demand", "prefetch", "promotion", "look_ahead"
 	Bytes   int64  `json:"bytes"` // read from the file
 	QueueNs int64  `json:"queue_ns"`
 	TimeNs  int64  `json:"time_ns"`

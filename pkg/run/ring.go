@@ -107,7 +107,7 @@ func (r *ring) ahead() {
 		e := &r.entries[r.submitted%n]
 		for i := range e.parts {
 			p := &e.parts[i]
-			r.reads.submit(&p.read, p.record, r.memory[p.at:], stream.LookAhead, r.submitted)
+			r.reads.submit(&p.read, p.record, r.memory[p.at:], stream.Prefetch, r.submitted)
 		}
 		r.submitted++
 	}

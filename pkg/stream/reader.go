@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // ErrClosed is the error of requests that a reader's end overtook, and
@@ -25,6 +26,9 @@ type Options struct {
 	// Requests is how many may be submitted and not yet done without the
 	// queue growing; 0 means 64.
 	Requests int
+	// BytesPerSec is the rate that the disk sustains: promotions and
+	// look-aheads are admitted by what the rest leaves of it. 0 admits all.
+	BytesPerSec int64
 }
 
 // A Reader is a pool of workers and the queue before them. Submit, Wait and
@@ -36,8 +40,15 @@ type Reader struct {
 	mu      sync.Mutex
 	wake    sync.Cond
 	queue   queue
+	window  window
+	later   *time.Timer // wakes a worker for a read that was not admitted
+	patient *time.Timer // of WaitUntil
 	orders  uint64
 	workers sync.WaitGroup
+
+	under     int   // reads under way
+	busySince int64 // while under > 0
+	busy      int64 // ns with at least one read under way, before busySince
 }
 
 // NewReader starts the workers.
@@ -51,8 +62,12 @@ func NewReader(o Options) *Reader {
 	if o.Clock == nil {
 		o.Clock = StartClock()
 	}
-	r := &Reader{clock: o.Clock, queue: make(queue, 0, o.Requests)}
+	r := &Reader{clock: o.Clock, queue: make(queue, 0, o.Requests), window: window{rate: o.BytesPerSec}}
 	r.wake.L = &r.mu
+	r.later = time.AfterFunc(time.Hour, r.wake.Signal)
+	r.later.Stop()
+	r.patient = time.NewTimer(time.Hour)
+	r.patient.Stop()
 	for range o.Workers {
 		r.workers.Go(r.work)
 	}
@@ -99,6 +114,42 @@ func (r *Reader) Wait(ctx context.Context, q *Request) error {
 	}
 }
 
+// WaitUntil is Wait with a deadline of the clock: past it, it returns false and
+// the request stays with the reader, ahead of those that nobody waits for.
+func (r *Reader) WaitUntil(ctx context.Context, q *Request, deadline time.Duration) (done bool, err error) {
+	if q.Ready() {
+		return true, r.Wait(ctx, q)
+	}
+	r.overtake(q)
+	left := deadline - r.clock.Now()
+	if left <= 0 {
+		return false, nil
+	}
+	r.patient.Reset(left)
+	defer r.patient.Stop()
+	select {
+	case <-q.done:
+		q.waiting = false
+		return true, q.Err
+	case <-r.patient.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// Busy is how long at least one read was under way so far. Bytes read over it
+// is the rate of the disk.
+func (r *Reader) Busy() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	busy := r.busy
+	if r.under > 0 {
+		busy += int64(r.clock.Now()) - r.busySince
+	}
+	return time.Duration(busy)
+}
+
 // overtake lets a queued request go before all that nobody waits for.
 func (r *Reader) overtake(q *Request) {
 	r.mu.Lock()
@@ -106,6 +157,7 @@ func (r *Reader) overtake(q *Request) {
 	if q.index >= 0 {
 		q.awaited = true
 		r.queue.fix(q.index)
+		r.wake.Signal() // it may not have been admitted before
 	}
 }
 
@@ -139,6 +191,7 @@ func (r *Reader) Close() {
 	for len(r.queue) > 0 {
 		r.queue.pop().finish(ErrClosed)
 	}
+	r.later.Stop()
 	r.wake.Broadcast()
 	r.mu.Unlock()
 	r.workers.Wait()
@@ -153,22 +206,54 @@ func (q *Request) finish(err error) {
 // work serves requests until the reader is closed.
 func (r *Reader) work() {
 	for {
-		r.mu.Lock()
-		for len(r.queue) == 0 && !r.closed.Load() {
-			r.wake.Wait()
-		}
-		if r.closed.Load() {
-			r.mu.Unlock()
+		q := r.take()
+		if q == nil {
 			return
 		}
-		q := r.queue.pop()
-		r.mu.Unlock()
-
 		start := int64(r.clock.Now())
 		q.QueueNs = start - q.submitted
 		err := r.read(q)
 		q.TimeNs = int64(r.clock.Now()) - start
+		r.rest()
 		q.finish(err)
+	}
+}
+
+// take waits for the next request that may be read; nil ends the worker.
+func (r *Reader) take() *Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !r.closed.Load() {
+		if len(r.queue) > 0 {
+			q, now := r.queue[0], int64(r.clock.Now())
+			wait := int64(0)
+			if !q.awaited {
+				wait = r.window.admit(now, int64(len(q.Buf)), q.Class)
+			}
+			if wait == 0 {
+				r.queue.pop()
+				r.window.note(now, int64(len(q.Buf)))
+				if len(r.queue) > 0 { // perhaps admitted by the same wake-up
+					r.wake.Signal()
+				}
+				if r.under++; r.under == 1 {
+					r.busySince = now
+				}
+				return q
+			}
+			r.later.Reset(time.Duration(wait))
+		}
+		r.wake.Wait()
+	}
+	return nil
+}
+
+// rest ends a read's share of the disk's time.
+func (r *Reader) rest() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.under--; r.under == 0 {
+		r.busy += int64(r.clock.Now()) - r.busySince
 	}
 }
 

@@ -1,7 +1,11 @@
 // Package stream reads records from files into buffers that the caller owns:
 // a pool of workers takes requests in the order of class and deadline, reads
 // past the page cache where the file system can, goes on after short reads and
-// checks every record's CRC before it hands the buffer over.
+// checks every record's CRC before it hands the buffer over. Reads that nobody
+// waits for are admitted by the bandwidth that the others leave, see window.
+//
+// It is the original's PrefetchScheduler: earliest deadline first within a
+// class, and sliding-window bandwidth admission.
 //
 // Nothing is allocated per read. A request is made once, beside the buffer it
 // fills, and used again and again.
@@ -19,6 +23,7 @@ type Class uint8
 // Classes of reads, the most urgent first.
 const (
 	Demand    Class = iota // somebody waits for it
+	Prefetch               // an op that is certain to run will need it
 	Promotion              // an upgrade on its way into a slot or the pool
 	LookAhead              // wanted later, perhaps
 	Load                   // the filling of resident records before the first token
@@ -27,7 +32,7 @@ const (
 
 // String is the class's name in traces.
 func (c Class) String() string {
-	return [classes]string{"demand", "promotion", "look_ahead", "load"}[c]
+	return [classes]string{"demand", "prefetch", "promotion", "look_ahead", "load"}[c]
 }
 
 // File is what the workers read: a file of a store, or a test's fault
