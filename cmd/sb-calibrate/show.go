@@ -38,7 +38,11 @@ func showVerify(v *doc.Verify) string {
 	if v.Synthetic {
 		fmt.Fprintf(&b, "synthetic: %s has random weights, no quality is claimed\n", v.ModelID)
 	}
-	fmt.Fprintf(&b, "%s: %s at its %s tiers against %s\n", v.ModelID, v.Target, v.Tier, v.Reference)
+	how := "at its " + v.Tier + " tiers"
+	if v.Run != nil {
+		how = "run in mode " + v.Mode
+	}
+	fmt.Fprintf(&b, "%s: %s %s against %s\n", v.ModelID, v.Target, how, v.Reference)
 	fmt.Fprintf(&b, "text       %d tokens of %d documents (%s, part %s), backend %s, activations %s, KV cache %s\n",
 		v.Data.Tokens, v.Documents, v.Data.Name, v.Data.Part, v.Backend, v.Activations, v.KVCacheType)
 	fmt.Fprintf(&b, "KL         %.4f +- %.4f nats per token, median %.4f, 99.9th percentile %.3f\n", q.KL, q.KLError, q.KLMedian, q.KL999)
@@ -52,6 +56,9 @@ func showVerify(v *doc.Verify) string {
 	fmt.Fprintf(&b, "perplexity %.3f, %+.3f beside the reference; same first choice %.1f %%, confident flips %.2f %%\n",
 		q.Perplexity, q.PerplexityDelta, 100*q.SameTop, 100*q.ConfidentFlips)
 	fmt.Fprintf(&b, "size       %d bytes, %.2f bits per weight\n", q.Bytes, q.BitsPerWeight)
+	if r := v.Run; r != nil {
+		fmt.Fprintf(&b, "run        %d bytes resident, %d read per token, %.2f bits served per weight\n", r.ResidentBytes, r.ReadBytesPerToken, r.BitsServed)
+	}
 	for _, c := range v.Controls {
 		fmt.Fprintf(&b, "uniform    %-18s KL %.4f +- %.4f at %d bytes, %.2f bits per weight\n",
 			c.Encoding, c.Quality.KL, c.Quality.KLError, c.Quality.Bytes, c.Quality.BitsPerWeight)

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"substrate/internal/cli"
 	"substrate/pkg/doc"
@@ -31,10 +33,7 @@ func openStore(path string, m *model.Model, o *verifyOptions) (*subject, error) 
 	tiers := make(map[string]*doc.Tier, len(plan.OpBundles))
 	for i := range plan.OpBundles {
 		b := &plan.OpBundles[i]
-		tiers[b.Op] = &b.Tiers[0]
-		if o.tier == "top" {
-			tiers[b.Op] = &b.Tiers[len(b.Tiers)-1]
-		}
+		tiers[b.Op] = tierOf(b, o.tier == "top")
 	}
 	records := func(_ context.Context, op *doc.Op) ([]quant.Record, error) {
 		tier := tiers[op.ID]
@@ -56,7 +55,33 @@ func openStore(path string, m *model.Model, o *verifyOptions) (*subject, error) 
 		}
 		return out, nil
 	}
-	return &subject{kind: "store", plan: plan.Plan, stats: stats, records: records, close: func() { stats.Close() }}, nil
+	return &subject{kind: "store", plan: plan.Plan, stats: stats, records: records, store: s, close: func() { stats.Close() }}, nil
+}
+
+// pack makes the store of a plan in a temporary folder: a run reads records
+// from a store.
+func (s *subject) pack(ctx context.Context, m *model.Model, o *verifyOptions) error {
+	dir, err := os.MkdirTemp("", "sb-calibrate-")
+	if err != nil {
+		return err
+	}
+	stats := s.close
+	s.close = func() {
+		stats()
+		os.RemoveAll(dir)
+	}
+	build, err := store.NewBuild(store.Spec{Profile: m.Profile(), Plans: []store.NamedPlan{{Name: "default", Plan: s.plan}}})
+	if err == nil {
+		path := filepath.Join(dir, "store")
+		_, err = build.Write(ctx, path, store.Options{Source: m, Stats: s.stats, Weights: m.WeightsSHA256, Threads: o.backend.Threads.Count()})
+		if err == nil {
+			s.store, err = store.Open(path)
+		}
+	}
+	if err != nil {
+		s.close()
+	}
+	return err
 }
 
 // controlStats opens the statistics for uniform controls; without controls a

@@ -14,12 +14,17 @@ type scorer struct {
 	rows           []Row
 }
 
-// fetch copies the logits of a finished step to the host.
-func (s *scorer) fetch(f *Forward, rows int) error {
+// resize makes room for the logits of rows positions.
+func (s *scorer) resize(rows int) {
 	if n := rows * s.vocab; cap(s.logits) < n {
 		s.logits = make([]float32, n)
 	}
 	s.logits = s.logits[:rows*s.vocab]
+}
+
+// fetch copies the logits of a finished step to the host.
+func (s *scorer) fetch(f *Forward, rows int) error {
+	s.resize(rows)
 	for i := range rows {
 		if err := f.G.Logits(s.row(i), i); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 	"substrate/pkg/quant"
+	"substrate/pkg/run"
 )
 
 // Records gives the records of one op at the level to be verified, skeleton
@@ -83,90 +84,166 @@ type VerifyOptions struct {
 
 // Verification is one run of sb-calibrate verify.
 type Verification struct {
-	Quality  doc.Quality
-	Controls []doc.VerifyControl
+	Quality   doc.Quality
+	Documents []Score // of the subject
+	Controls  []doc.VerifyControl
+	// Of a run: what it read after the first token of every sequence, and the
+	// bits per weight that it served, weighted by gate mass.
+	ReadBytesPerToken int64
+	BitsServed        float64
 }
 
 // Verify scores the model whose records get gives, and uniform controls,
 // against src on data. Reference products are computed on exact in float32,
 // all others on b: the kernels that will run the model.
 func Verify(ctx context.Context, exact, b backend.Backend, src Source, get Records, data *Data, opt VerifyOptions) (*Verification, error) {
-	p := src.Profile()
-	ref, err := LoadDense(ctx, exact, src, func(int64, int64) {})
+	c, err := newComparison(ctx, exact, b, src, data, opt)
 	if err != nil {
 		return nil, err
 	}
-	defer ref.Free()
-	models := []*Coded{}
-	defer func() {
-		for _, m := range models {
-			m.Free()
-		}
-	}()
-	load := func(get Records) error {
-		m, err := LoadCoded(ctx, b, p, get)
-		models = append(models, m)
-		return err
-	}
-	if err := load(get); err != nil {
+	defer c.free()
+	m, err := c.load(ctx, get)
+	if err != nil {
 		return nil, err
 	}
-	for i := range opt.Controls {
-		if err := load(Uniform(ref, &opt.Controls[i], opt.Stats, opt.Threads)); err != nil {
+	return c.verification(ctx, c.whole(m), m.Bytes)
+}
+
+// VerifyRun scores what a run computes, token by token, as Verify scores
+// records: its slots hold what they would hold in a generation of the same
+// text. bytes is the size of the records of the mode's own levels. b serves
+// the controls.
+func VerifyRun(ctx context.Context, exact, b backend.Backend, src Source, r *run.Run, bytes int64, data *Data, opt VerifyOptions) (*Verification, error) {
+	c, err := newComparison(ctx, exact, b, src, data, opt)
+	if err != nil {
+		return nil, err
+	}
+	defer c.free()
+	var read, decoded int64
+	var bits float64
+	v, err := c.verification(ctx, func(ctx context.Context, ids []int32) error {
+		c.s.resize(len(ids))
+		res, err := r.Score(ctx, ids, func(i int, logits []float32) error {
+			copy(c.s.row(i), logits)
+			return nil
+		})
+		n := int64(len(ids) - 1)
+		read, decoded, bits = read+res.DecodeReadBytes, decoded+n, bits+float64(n)*res.BitsServed
+		return err
+	}, bytes)
+	if err != nil {
+		return nil, err
+	}
+	v.ReadBytesPerToken, v.BitsServed = read/decoded, bits/float64(decoded)
+	return v, nil
+}
+
+// comparison compares models with a reference on the same text.
+type comparison struct {
+	b      backend.Backend
+	p      *doc.Profile
+	ref    *Dense
+	rf, mf *Forward // of the reference and of models in records
+	s      scorer
+	data   *Data
+	opt    VerifyOptions
+	models []*Coded
+}
+
+func newComparison(ctx context.Context, exact, b backend.Backend, src Source, data *Data, opt VerifyOptions) (c *comparison, err error) {
+	c = &comparison{b: b, p: src.Profile(), data: data, opt: opt}
+	c.s = scorer{vocab: c.p.Architecture.VocabSize, threads: opt.Threads}
+	if c.ref, err = LoadDense(ctx, exact, src, func(int64, int64) {}); err != nil {
+		return nil, err
+	}
+	if c.rf, err = NewForward(exact, c.p, data.Longest(), "f32"); err != nil {
+		c.free()
+		return nil, err
+	}
+	if c.mf, err = NewForward(b, c.p, data.Longest(), opt.KVType); err != nil {
+		c.free()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *comparison) free() {
+	c.ref.Free()
+	for _, m := range c.models {
+		m.Free()
+	}
+}
+
+// load takes a model in records.
+func (c *comparison) load(ctx context.Context, get Records) (*Coded, error) {
+	m, err := LoadCoded(ctx, c.b, c.p, get)
+	c.models = append(c.models, m)
+	return m, err
+}
+
+// logits leaves the logits of a whole sequence in the scorer.
+type logits func(ctx context.Context, ids []int32) error
+
+// whole computes a sequence in one step.
+func (c *comparison) whole(m *Coded) logits {
+	return func(_ context.Context, ids []int32) error {
+		if err := c.mf.Run(ids, 0, m.Weights, nil); err != nil {
+			return err
+		}
+		return c.s.fetch(c.mf, len(ids))
+	}
+}
+
+// verification scores the subject and the controls.
+func (c *comparison) verification(ctx context.Context, subject logits, bytes int64) (*Verification, error) {
+	models := []logits{subject}
+	for i := range c.opt.Controls {
+		m, err := c.load(ctx, Uniform(c.ref, &c.opt.Controls[i], c.opt.Stats, c.opt.Threads))
+		if err != nil {
 			return nil, err
 		}
+		models = append(models, c.whole(m))
 	}
-	scores, err := scoreAll(ctx, exact, b, p, ref, models, data, opt)
+	scores, err := c.scores(ctx, models)
 	if err != nil {
 		return nil, err
 	}
-	v := &Verification{Quality: quality(p, models[0].Bytes, scores[0])}
-	for i := range opt.Controls {
+	v := &Verification{Quality: quality(c.p, bytes, scores[0]), Documents: scores[0]}
+	controls := c.models[len(c.models)-len(c.opt.Controls):]
+	for i := range c.opt.Controls {
 		v.Controls = append(v.Controls, doc.VerifyControl{
-			Encoding: opt.Controls[i].ID, Quality: quality(p, models[i+1].Bytes, scores[i+1]),
+			Encoding: c.opt.Controls[i].ID, Quality: quality(c.p, controls[i].Bytes, scores[i+1]),
 		})
 	}
 	slices.SortStableFunc(v.Controls, func(x, y doc.VerifyControl) int { return int(x.Quality.Bytes - y.Quality.Bytes) })
 	return v, nil
 }
 
-// scoreAll returns, for every model, a score per document.
-func scoreAll(ctx context.Context, exact, b backend.Backend, p *doc.Profile, ref *Dense, models []*Coded, data *Data, opt VerifyOptions) ([][]Score, error) {
-	rf, err := NewForward(exact, p, data.Longest(), "f32")
-	if err != nil {
-		return nil, err
-	}
-	mf, err := NewForward(b, p, data.Longest(), opt.KVType)
-	if err != nil {
-		return nil, err
-	}
-	s := scorer{vocab: p.Architecture.VocabSize, threads: opt.Threads}
+// scores returns, for every model, a score per document.
+func (c *comparison) scores(ctx context.Context, models []logits) ([][]Score, error) {
 	scores := make([][]Score, len(models))
 	for i := range scores {
-		scores[i] = make([]Score, len(data.Documents))
+		scores[i] = make([]Score, len(c.data.Documents))
 	}
 	var at reference
-	for n, seq := range data.Sequences {
+	for n, seq := range c.data.Sequences {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := rf.Run(seq.IDs, 0, ref.Weights, nil); err != nil {
+		if err := c.rf.Run(seq.IDs, 0, c.ref.Weights, nil); err != nil {
 			return nil, fmt.Errorf("reference run: %w", err)
 		}
-		if err := s.fetch(rf, len(seq.IDs)); err != nil {
+		if err := c.s.fetch(c.rf, len(seq.IDs)); err != nil {
 			return nil, err
 		}
-		s.prepare(&at, seq.IDs)
-		for i, m := range models {
-			if err := mf.Run(seq.IDs, 0, m.Weights, nil); err != nil {
+		c.s.prepare(&at, seq.IDs)
+		for i, model := range models {
+			if err := model(ctx, seq.IDs); err != nil {
 				return nil, err
 			}
-			if err := s.fetch(mf, len(seq.IDs)); err != nil {
-				return nil, err
-			}
-			s.score(&scores[i][seq.Document], &at, seq.IDs)
+			c.s.score(&scores[i][seq.Document], &at, seq.IDs)
 		}
-		opt.Progress(n+1, len(data.Sequences))
+		c.opt.Progress(n+1, len(c.data.Sequences))
 	}
 	return scores, nil
 }

@@ -14,6 +14,7 @@ type Verify struct {
 	ModelID     string          `json:"model_id"`
 	Reference   string          `json:"reference"` // what KL is measured against
 	Target      string          `json:"target"`    // "plan", "store"
+	Mode        string          `json:"mode"`      // "static": every op at one tier; "scheduled" or "exact": as sb-run runs it
 	Tier        string          `json:"tier"`      // "default" or "top"
 	Backend     string          `json:"backend"`
 	Activations string          `json:"activations"`
@@ -21,6 +22,7 @@ type Verify struct {
 	Data        DataPart        `json:"data"`
 	Documents   int             `json:"documents"`
 	Quality     Quality         `json:"quality"`
+	Run         *VerifyRun      `json:"run,omitempty"` // what a run in the mode did; absent for "static"
 	Predicted   *Prediction     `json:"predicted,omitempty"`
 	InBand      bool            `json:"in_band"`  // measured KL is inside the predicted band, widened by two standard errors
 	Controls    []VerifyControl `json:"controls"` // uniform encodings on the same text, ascending by bytes
@@ -29,6 +31,13 @@ type Verify struct {
 	// where the target is not between two.
 	UniformKL   *float64    `json:"uniform_kl,omitempty"`
 	Annotations Annotations `json:"annotations,omitempty"`
+}
+
+// VerifyRun is what a run did while its quality was measured.
+type VerifyRun struct {
+	ResidentBytes     int64   `json:"resident_bytes"`       // weights, slots and ring
+	ReadBytesPerToken int64   `json:"read_bytes_per_token"` // after the first token of every sequence
+	BitsServed        float64 `json:"bits_served"`          // per weight of the records that computed, by gate mass
 }
 
 // Quality is a measured distance from the reference.
@@ -58,6 +67,20 @@ func (v *Verify) Validate() error {
 	var c checker
 	if v.Tier != "default" && v.Tier != "top" {
 		c.fail(at("tier"), "%q: want \"default\" or \"top\"", v.Tier)
+	}
+	switch v.Mode {
+	case "static":
+		if v.Run != nil {
+			c.fail(at("run"), "mode static is not a run")
+		}
+	case "scheduled", "exact":
+		if r := v.Run; r == nil {
+			c.fail(at("run"), "missing for mode %s", v.Mode)
+		} else if !validInteger(r.ResidentBytes, 1) || !validInteger(r.ReadBytesPerToken, 0) || !validNumber(r.BitsServed, 0) {
+			c.fail(at("run"), "%d resident bytes, %d read per token, %g bits served: want numbers that are not negative", r.ResidentBytes, r.ReadBytesPerToken, r.BitsServed)
+		}
+	default:
+		c.fail(at("mode"), "%q: want \"static\", \"scheduled\" or \"exact\"", v.Mode)
 	}
 	if !validInteger(v.Data.Tokens, 1) || v.Documents < 1 {
 		c.fail(at("data"), "%d tokens of %d documents: want positive numbers", v.Data.Tokens, v.Documents)
