@@ -26,7 +26,7 @@ func measureVerb() cli.Verb {
 		Summary: "measures which op loses how much quality at which precision",
 		Long: "Every op of the model is stored at every level, and the KL divergence of the model's next-token distributions " +
 			"from the reference is measured on text: nats per token, teacher-forced, everything else at the reference. The experts " +
-			"of a layer are measured together and share the loss by gate mass. The model is held in memory in float32.\n\n" +
+			"of a layer are measured together and share the loss by what each adds to their output. The model is held in memory in float32.\n\n" +
 			"The second moments of every matrix's inputs go to a statistics file, which sb-pack needs to make the same codes: " +
 			"in the user's cache folder under its sha256, or to --stats.",
 		Example: "sb-calibrate measure --model models/tiny -o table.json",
@@ -40,6 +40,7 @@ func measureVerb() cli.Verb {
 			fs.StringVar(&spec.Fit, "fit", "lsq", "how codes are made: `FIT` lsq or minmax")
 			stats := cli.PathFlag(fs, "stats", "", "write the statistics to `FILE` instead of the cache folder")
 			text := defineText(fs, 2048)
+			text.defineLink(fs)
 			b := backends.Define(fs)
 			return func(ctx context.Context, env *cli.Env, args []string) error {
 				if *path == "" {
@@ -76,6 +77,10 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	if err != nil {
 		return err
 	}
+	link, err := text.linkData(m)
+	if err != nil {
+		return err
+	}
 	weights, err := m.WeightsSHA256(ctx)
 	if err != nil {
 		return err
@@ -97,7 +102,7 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	progress := env.Progress("measuring", "levels", 0)
 	defer progress.Close()
 	table, stats, err := calib.Measure(ctx, b, m, data, calib.MeasureOptions{
-		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), Int8: int8,
+		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), Link: link, Int8: int8,
 		Progress: func(done, total int) { progress.Set(int64(done)) },
 	})
 	if err != nil {

@@ -26,6 +26,7 @@ const maxTextBytes = 256 << 20
 // textFlags choose the text that is scored.
 type textFlags struct {
 	files    []string
+	link     []string // other text, for measure
 	tokens   int
 	sequence int
 }
@@ -38,9 +39,28 @@ func defineText(fs *pflag.FlagSet, tokens int) *textFlags {
 	return f
 }
 
+// defineLink adds the flag for the text on which routing and whole plans are
+// observed.
+func (f *textFlags) defineLink(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.link, "link-text", nil, "observe routing on `FILE`, other text than --text (default with the built-in text: a part of its own)")
+}
+
 // data returns the tokens of a part of the chosen text. Users' documents are
 // all of the part asked for.
 func (f *textFlags) data(m *model.Model, part string) (*calib.Data, error) {
+	return f.of(m, f.files, part)
+}
+
+// linkData returns the other text, nil if a user gave text and no other.
+func (f *textFlags) linkData(m *model.Model) (*calib.Data, error) {
+	if len(f.files) > 0 && len(f.link) == 0 {
+		return nil, nil
+	}
+	return f.of(m, f.link, calib.PartLink)
+}
+
+// of returns the tokens of a part of files, or of the built-in text.
+func (f *textFlags) of(m *model.Model, files []string, part string) (*calib.Data, error) {
 	if f.tokens < 1 || f.sequence < 32 {
 		return nil, cli.Usage("--tokens %d, --sequence %d: want at least 1 and 32", f.tokens, f.sequence)
 	}
@@ -48,7 +68,7 @@ func (f *textFlags) data(m *model.Model, part string) (*calib.Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	docs, err := f.documents(part)
+	docs, err := documents(files, part)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +79,8 @@ func (f *textFlags) data(m *model.Model, part string) (*calib.Data, error) {
 		return nil, cli.BadDocument("%w", err)
 	}
 	data.Part.Name = "built-in"
-	if len(f.files) > 0 {
-		data.Part.Name = strings.Join(baseNames(f.files), ",")
+	if len(files) > 0 {
+		data.Part.Name = strings.Join(baseNames(files), ",")
 	}
 	return data, nil
 }
@@ -74,9 +94,9 @@ func firstToken(tok *tokenizer.Tokenizer) int {
 	return int(with[0])
 }
 
-func (f *textFlags) documents(part string) ([]calib.Document, error) {
+func documents(files []string, part string) ([]calib.Document, error) {
 	var docs []calib.Document
-	if len(f.files) == 0 {
+	if len(files) == 0 {
 		for _, d := range corpus.Documents() {
 			if d.Part == part {
 				docs = append(docs, calib.Document{Name: d.Name, Part: d.Part, Text: d.Text})
@@ -84,7 +104,7 @@ func (f *textFlags) documents(part string) ([]calib.Document, error) {
 		}
 		return docs, nil
 	}
-	for _, path := range f.files {
+	for _, path := range files {
 		b, err := readText(path)
 		if err != nil {
 			return nil, err

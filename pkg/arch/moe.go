@@ -98,6 +98,15 @@ func (g *Graph) Expert(expert int32, w *Weights) {
 	})
 }
 
+// Drop leaves a routed expert out: what the layer's shared expert adds to its
+// tokens stands for it. Its weight goes to nobody.
+func (g *Graph) Drop(expert int32) {
+	r := &g.routes
+	for _, o := range r.out[r.start[expert]:r.start[expert+1]] {
+		r.Weights[o] = 0
+	}
+}
+
 // Normalised is what the router and the experts of the layer see.
 func (g *Graph) Normalised() backend.Tensor { return g.norm.Head(g.rows) }
 
@@ -109,6 +118,10 @@ func (g *Graph) RunExperts() {
 		r.calls = r.calls[:0]
 	}
 }
+
+// ExpertOutputs is what the experts that ran left, [rows*TopK, hidden]: row
+// t*TopK+j belongs to choice j of token t.
+func (g *Graph) ExpertOutputs() backend.Tensor { return g.expertOut.Head(g.rows * g.routes.TopK) }
 
 // Combine adds the experts' weighted outputs to the residual stream, in the
 // router's order.

@@ -17,6 +17,8 @@ type MeasureOptions struct {
 	Levels    []doc.Level
 	Threads   int
 	Progress  func(done, total int)
+	// Link, if not nil, is other text, on which routing is observed.
+	Link *Data
 	// Int8, if not nil, is a backend with int8 activations whose own loss is
 	// measured too. It must be fresh.
 	Int8 backend.Backend
@@ -42,35 +44,25 @@ type measurement struct {
 	saved [][]backend.Tensor  // by sequence and stage: the stage's input
 	coded map[string][]*dense // scratch records by shape, as many as one group needs
 	coder *coder
+
+	exactOut, codedOut []float32 // of a layer's experts
 }
 
 // Measure builds the table of src: for every group of ops and every level the
 // KL that it adds when all else is at the reference. A group is the embedding,
 // a layer's attention, a layer's MLP, all experts of a layer, or an untied
-// head. The experts' KL is split among them by gate mass.
+// head. The experts' KL is split among them by what their codes change at the
+// output of the mixture: see expertShares.
 //
 // The model is held in memory in float32, with the residual stream between
 // any two stages of every sequence, so that a branch starts where it differs.
 func Measure(ctx context.Context, b backend.Backend, src Source, data *Data, opt MeasureOptions) (*doc.Table, *quant.Stats, error) {
-	p := src.Profile()
-	m := &measurement{b: b, p: p, data: data, opt: opt, coded: map[string][]*dense{},
-		s: scorer{vocab: p.Architecture.VocabSize, threads: opt.Threads}}
-	var err error
-	if m.dense, err = LoadDense(ctx, b, src, func(int64, int64) {}); err != nil {
-		return nil, nil, err
-	}
-	defer m.free()
-	if m.f, err = NewForward(b, p, data.Longest(), "f32"); err != nil {
-		return nil, nil, err
-	}
-	if err := m.reference(ctx); err != nil {
-		return nil, nil, err
-	}
-	stats, err := m.obs.stats()
+	m, err := newMeasurement(ctx, b, src, data, opt)
 	if err != nil {
 		return nil, nil, err
 	}
-	m.coder = newCoder(opt.Encodings, denseRows{m.dense}, stats, opt.Threads)
+	defer m.free()
+	p, stats := m.p, m.coder.enc.Stats
 	t := &doc.Table{
 		Format: doc.FormatTable, Synthetic: p.Synthetic, Profile: *p, Data: []doc.DataPart{data.Part},
 		Encodings: opt.Encodings, Levels: opt.Levels, Link: doc.Link{Source: "additive", Scale: 1, Exponent: 1, Error: additiveError},
@@ -90,10 +82,42 @@ func Measure(ctx context.Context, b backend.Backend, src Source, data *Data, opt
 			return nil, nil, err
 		}
 	}
-	for _, l := range p.Architecture.MoELayers {
-		t.Reuse = append(t.Reuse, doc.ReuseCurve{Layer: l, HitRate: m.obs.routing[l].reuse(p.Architecture.ExpertsPerToken)})
+	if t.Reuse, err = m.reuseCurves(ctx); err != nil {
+		return nil, nil, err
+	}
+	if opt.Link != nil {
+		t.Data = append(t.Data, opt.Link.Part)
 	}
 	return t, stats, nil
+}
+
+// newMeasurement loads the model and runs the reference.
+func newMeasurement(ctx context.Context, b backend.Backend, src Source, data *Data, opt MeasureOptions) (*measurement, error) {
+	p := src.Profile()
+	m := &measurement{b: b, p: p, data: data, opt: opt, coded: map[string][]*dense{},
+		s: scorer{vocab: p.Architecture.VocabSize, threads: opt.Threads}}
+	var err error
+	if m.dense, err = LoadDense(ctx, b, src, func(int64, int64) {}); err != nil {
+		return nil, err
+	}
+	longest := data.Longest()
+	if opt.Link != nil {
+		longest = max(longest, opt.Link.Longest())
+	}
+	if m.f, err = NewForward(b, p, longest, "f32"); err == nil {
+		err = m.reference(ctx)
+	}
+	if err != nil {
+		m.free()
+		return nil, err
+	}
+	stats, err := m.obs.stats()
+	if err != nil {
+		m.free()
+		return nil, err
+	}
+	m.coder = newCoder(opt.Encodings, denseRows{m.dense}, stats, opt.Threads)
+	return m, nil
 }
 
 func (m *measurement) free() {
@@ -163,6 +187,40 @@ func (m *measurement) branch(stage int, w Lookup) ([]Score, error) {
 		m.s.score(&docs[seq.Document], &m.refs[i], seq.IDs)
 	}
 	return docs, nil
+}
+
+// The planner's defaults of slot_period_tokens and slot_lead_tokens.
+const slotPeriod, slotLead = 16, 4
+
+// reuseCurves says how experts come back, on text that nothing was fitted to
+// where there is such.
+func (m *measurement) reuseCurves(ctx context.Context) ([]doc.ReuseCurve, error) {
+	a := &m.p.Architecture
+	seen := m.obs.routing
+	if m.opt.Link != nil && len(a.MoELayers) > 0 {
+		seen = newRouting(a)
+		f := m.f
+		f.Routed = func(layer int, r *arch.Routes) error {
+			seen[layer].add(r, f.G.Rows())
+			return nil
+		}
+		defer func() { f.Routed = nil }()
+		for _, seq := range m.opt.Link.Sequences {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if err := f.Run(seq.IDs, 0, m.dense.Weights, nil); err != nil {
+				return nil, fmt.Errorf("routing on other text: %w", err)
+			}
+		}
+	}
+	curves := []doc.ReuseCurve{}
+	for _, l := range a.MoELayers {
+		curves = append(curves, doc.ReuseCurve{
+			Layer: l, HitRate: seen[l].reuse(a.ExpertsPerToken), UpgradeRate: seen[l].upgraded(a.ExpertsPerToken, slotPeriod, slotLead),
+		})
+	}
+	return curves, nil
 }
 
 // int8 measures what int8 activations add to the KL of the whole model in the
@@ -258,8 +316,14 @@ func (m *measurement) items(ctx context.Context, t *doc.Table) error {
 			if err != nil {
 				return fmt.Errorf("level %s from op %s on: %w", level.ID, m.p.Ops[g.ops[0]].ID, err)
 			}
+			shares := []float64{1}
+			if len(g.ops) > 1 {
+				if shares, err = m.expertShares(g, w); err != nil {
+					return err
+				}
+			}
 			kl, se := Mean(docs)
-			if err := m.share(items, g, level, kl, se); err != nil {
+			if err := m.share(items, g, level, kl, se, shares); err != nil {
 				return err
 			}
 			m.opt.Progress(gi*len(m.opt.Levels)+li+1, len(groups)*len(m.opt.Levels))
@@ -322,19 +386,19 @@ func shapeKey(op *doc.Op) string {
 	return key
 }
 
-// share records a group's KL with its members: whole for a single op, by gate
-// mass for experts.
-func (m *measurement) share(items []doc.Item, g group, level *doc.Level, kl, se float64) error {
-	for _, i := range g.ops {
+// share records a group's KL with its members by their shares, which add up
+// to 1.
+func (m *measurement) share(items []doc.Item, g group, level *doc.Level, kl, se float64, shares []float64) error {
+	for n, i := range g.ops {
 		op := &m.p.Ops[i]
 		it := &items[i]
 		it.Op = op.ID
-		share, source := 1.0, doc.SourceMeasured
+		share, source := shares[n], doc.SourceMeasured
 		if op.Kind == doc.KindMoEExpert {
 			r := &m.obs.routing[op.Layer]
 			it.GateMass = r.mass[op.Expert] / float64(r.tokens)
 			it.HitShare = float64(r.hits[op.Expert]) / float64(r.tokens)
-			share, source = it.GateMass, doc.SourceSplit
+			source = doc.SourceSplit
 		}
 		ram, disk, err := footprint.LevelBytes(op, level, m.opt.Encodings)
 		if err != nil {

@@ -31,95 +31,6 @@ func (m *moments) add(role string, x []float32, cols int) {
 	m.rows[role] += int64(len(x) / cols)
 }
 
-// routing is what the reference run saw of one MoE layer.
-type routing struct {
-	ids    []int32   // [tokens*topK], in order
-	mass   []float64 // by expert: sum of normalised router weights
-	hits   []int64   // by expert: tokens that routed there
-	tokens int64
-}
-
-func (r *routing) add(routes *arch.Routes, rows int) {
-	k := routes.TopK
-	r.ids = append(r.ids, routes.IDs[:rows*k]...)
-	for t := range rows {
-		var sum float64
-		for j := range k {
-			sum += float64(routes.Weights[t*k+j])
-		}
-		for j := range k {
-			e := routes.IDs[t*k+j]
-			r.mass[e] += float64(routes.Weights[t*k+j]) / sum
-			r.hits[e]++
-		}
-	}
-	r.tokens += int64(rows)
-}
-
-// reuse returns the hit rate of an LRU cache for every number of slots from 0
-// to experts, in decode order. A cache holds the s most recently used experts
-// exactly when each expert's stack distance is below s (Mattson 1970), so one
-// pass serves all sizes. The experts of one token are touched in ascending
-// order after all were looked up, as the run does.
-func (r *routing) reuse(topK int) []float64 {
-	experts := len(r.mass)
-	stack := make([]int32, 0, experts) // most recent first
-	hitsAt := make([]int64, experts+1) // by distance
-	var total int64
-	for t := 0; t+topK <= len(r.ids); t += topK {
-		token := r.ids[t : t+topK]
-		for _, e := range token {
-			total++
-			for d, s := range stack {
-				if s == e {
-					hitsAt[d+1]++
-					break
-				}
-			}
-		}
-		for e := range int32(experts) {
-			if contains(token, e) {
-				stack = touch(stack, e)
-			}
-		}
-	}
-	rate := make([]float64, experts+1)
-	var hits int64
-	for s := range rate {
-		hits += hitsAt[s]
-		if total > 0 {
-			rate[s] = float64(hits) / float64(total)
-		}
-	}
-	return rate
-}
-
-func contains(v []int32, x int32) bool {
-	for _, y := range v {
-		if y == x {
-			return true
-		}
-	}
-	return false
-}
-
-// touch moves e to the front.
-func touch(stack []int32, e int32) []int32 {
-	at := len(stack)
-	for i, s := range stack {
-		if s == e {
-			at = i
-			break
-		}
-	}
-	if at == len(stack) {
-		stack = append(stack, e)
-	}
-	copy(stack[1:at+1], stack[:at])
-	stack[0] = e
-	return stack
-}
-
 // observer collects moments and routing while the reference runs.
 type observer struct {
 	f       *Forward
@@ -139,10 +50,7 @@ type observer struct {
 
 func newObserver(f *Forward, p *doc.Profile, tokens int) (*observer, error) {
 	a := &p.Architecture
-	o := &observer{f: f, p: p, m: make([]moments, len(p.Ops)), routing: make([]routing, a.Layers)}
-	for _, l := range a.MoELayers {
-		o.routing[l].mass, o.routing[l].hits = make([]float64, a.Experts), make([]int64, a.Experts)
-	}
+	o := &observer{f: f, p: p, m: make([]moments, len(p.Ops)), routing: newRouting(a)}
 	if len(a.MoELayers) == 0 {
 		return o, nil
 	}

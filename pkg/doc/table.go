@@ -60,6 +60,10 @@ type ItemLevel struct {
 type ReuseCurve struct {
 	Layer   int       `json:"layer"`
 	HitRate []float64 `json:"hit_rate"` // index: slots, 0..experts
+	// UpgradeRate is the share of squared gate whose expert has its upgrade in
+	// one of so many slots, where slots change hands every 16 tokens, 4 tokens
+	// ahead, to the experts used last; absent where it was not measured.
+	UpgradeRate []float64 `json:"upgrade_rate,omitempty"`
 }
 
 // Link maps the sum of item KLs to the KL of a whole plan:

@@ -134,6 +134,14 @@ func (t *Table) validateReuse(c *checker) {
 				c.fail(at("reuse_curves", i, "hit_rate", j), "layer %d, %d slots: %v: want 0 to 1", r.Layer, j, h)
 			}
 		}
+		if n := len(r.UpgradeRate); n != 0 && n != experts+1 {
+			c.fail(at("reuse_curves", i, "upgrade_rate"), "layer %d has %d rates: want none, or one for each of 0 to %d slots", r.Layer, n, experts)
+		}
+		for j, h := range r.UpgradeRate {
+			if !validNumber(h, 0) || h > 1 {
+				c.fail(at("reuse_curves", i, "upgrade_rate", j), "layer %d, %d slots: %v: want 0 to 1", r.Layer, j, h)
+			}
+		}
 	}
 }
 
