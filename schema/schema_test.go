@@ -39,6 +39,7 @@ var traceLines = map[string]any{
 	doc.TraceRead:     doc.ReadLine{},
 	doc.TraceSlot:     doc.SlotLine{},
 	doc.TraceSignal:   doc.SignalLine{},
+	doc.TraceFallback: doc.FallbackLine{},
 	doc.TraceMemory:   doc.MemoryLine{},
 	doc.TraceRunEnd:   doc.RunEnd{},
 }

@@ -146,6 +146,12 @@ func (g *Graph) Rows() int { return g.rows }
 // Hidden is the residual stream of the step, [rows, hidden].
 func (g *Graph) Hidden() backend.Tensor { return g.hidden.Head(g.rows) }
 
+// LastHidden copies the last row of the residual stream to dst [hidden]. It
+// waits for the device.
+func (g *Graph) LastHidden(dst []float32) error {
+	return g.b.Logits(dst, g.Hidden(), g.rows-1)
+}
+
 // Embed sets the residual stream to the tokens' embeddings.
 func (g *Graph) Embed(w *Weights) { g.b.Embed(g.Hidden(), g.ids, &w.Weight) }
 

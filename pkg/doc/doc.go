@@ -29,6 +29,9 @@ const (
 	FormatPacked      = "sb.packed/1"
 	FormatVerify      = "sb.verify/1"
 	FormatTrace       = "sb.trace/1"
+	FormatVerifier    = "sb.verifier/1"
+	FormatRequest     = "sb.request/1"
+	FormatAnswer      = "sb.answer/1"
 )
 
 // MaxInteger is the largest integer a document may hold: 2^53.

@@ -85,6 +85,9 @@ type Tier struct {
 	DeltaBytes  int64      `json:"peak_ram_delta_bytes"`
 	QualityRisk float64    `json:"estimated_quality_risk"` // nats per token
 	ComputeNs   int64      `json:"compute_ns"`             // one token through the op
+	// Disagreement is how far the op's output at this tier is from its top
+	// tier's on calibration text, ||y_top - y|| / ||y_top||; 0 if not measured.
+	Disagreement float64 `json:"expected_disagreement,omitempty"`
 }
 
 // Prefetch is a read to start while op StartDuring computes, due before op
@@ -185,7 +188,9 @@ type Prediction struct {
 	TokensPerSecHigh  float64 `json:"tokens_per_second_high"`
 	SpeedSource       string  `json:"speed_source"`
 	ReadBytesPerToken int64   `json:"read_bytes_per_token"` // expected, after the first token
-	BitsPerWeight     float64 `json:"bits_per_weight"`      // default path, scales included, all parameters
+	// ReadBytesPerSec is the rate that reads of a record were assumed to have.
+	ReadBytesPerSec int64   `json:"read_bytes_per_second,omitempty"`
+	BitsPerWeight   float64 `json:"bits_per_weight"` // default path, scales included, all parameters
 }
 
 // UniformControl is the best single encoding that fits the same bytes.

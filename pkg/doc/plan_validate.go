@@ -87,8 +87,8 @@ func (v *planValidator) header() {
 			v.fail(at("predicted", n.name), "%v: want a finite number, not negative", n.value)
 		}
 	}
-	if !validInteger(q.ReadBytesPerToken, 0) {
-		v.fail(at("predicted", "read_bytes_per_token"), "%d: want 0 to 2^53", q.ReadBytesPerToken)
+	if !validInteger(q.ReadBytesPerToken, 0) || !validInteger(q.ReadBytesPerSec, 0) {
+		v.fail(at("predicted"), "read_bytes_per_token %d, read_bytes_per_second %d: want 0 to 2^53", q.ReadBytesPerToken, q.ReadBytesPerSec)
 	}
 }
 
@@ -176,6 +176,9 @@ func (v *planValidator) tier(i, t int) {
 	}
 	if !validNumber(tier.QualityRisk, 0) {
 		v.fail(at("op_bundles", i, "tiers", t, "estimated_quality_risk"), "op %q tier %d: risk %v: want a finite number, not negative", b.Op, t, tier.QualityRisk)
+	}
+	if !validNumber(tier.Disagreement, 0) {
+		v.fail(at("op_bundles", i, "tiers", t, "expected_disagreement"), "op %q tier %d: %v: want a finite number, not negative", b.Op, t, tier.Disagreement)
 	}
 	if !validInteger(tier.DeltaBytes, 0) || !validInteger(tier.ComputeNs, 0) {
 		v.fail(at("op_bundles", i, "tiers", t), "op %q tier %d: peak_ram_delta_bytes %d, compute_ns %d: want 0 to 2^53", b.Op, t, tier.DeltaBytes, tier.ComputeNs)

@@ -12,6 +12,7 @@ const (
 	TraceRead     = "read"
 	TraceSlot     = "slot"
 	TraceSignal   = "signal"
+	TraceFallback = "fallback"
 	TraceMemory   = "memory"
 	TraceRunEnd   = "run_end"
 )
@@ -108,6 +109,15 @@ type SignalLine struct {
 	Acted    bool    `json:"acted"`
 }
 
+// FallbackLine is one decision about records that missed their deadline, in
+// mode fastest.
+type FallbackLine struct {
+	TraceHead
+	Op       string `json:"op"`
+	Tier     int    `json:"tier"` // whose records were late
+	Strategy string `json:"strategy"`
+}
+
 // MemoryLine is a sample of the process's memory.
 type MemoryLine struct {
 	TraceHead
@@ -115,6 +125,11 @@ type MemoryLine struct {
 	AnonymousBytes int64 `json:"anonymous_bytes"`
 	PeakBytes      int64 `json:"peak_bytes"` // VmHWM or phys_footprint peak
 	HeapBytes      int64 `json:"go_heap_bytes"`
+	// SwapBytes is what of the process is swapped out, PressureNs how long
+	// processes of its cgroup or machine have waited for memory since the run
+	// began: pressure from outside, where the system tells.
+	SwapBytes  int64 `json:"swap_bytes,omitempty"`
+	PressureNs int64 `json:"pressure_ns,omitempty"`
 	// Of a backend with an allocator of its own: buffers in use, slabs
 	// included, freed ones that it keeps, and the most ever in use.
 	BackendActiveBytes int64 `json:"backend_active_bytes,omitempty"`

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"substrate/pkg/arch"
 	"substrate/pkg/backend"
@@ -14,10 +15,12 @@ import (
 // bank is the slots of one layer. A slot holds what is not resident of one
 // expert's level. Which expert is where is a function of routing alone.
 type bank struct {
-	layer int
-	tier  int // as in doc.SlotLayer
-	slots []slot
-	of    []int32 // by expert: its slot, -1 for none
+	layer  int
+	tier   int // as in doc.SlotLayer
+	slots  []slot
+	of     []int32 // by expert: its slot, -1 for none
+	may    []bool  // by expert: it has an upgrade
+	recent []int32 // what a choice begins with
 }
 
 // slot is memory for the records of one expert.
@@ -37,10 +40,9 @@ type slot struct {
 // expert is how one expert's weights come together.
 type expert struct {
 	whole    *arch.Weights // its own level, if all of it is resident
-	streamed []expertPart  // else the parts of its level
+	skeleton *arch.Weights // else what of it is resident, if mode fastest may use that
+	streamed []expertPart  // and the parts of its level
 	upgrade  []expertPart  // parts of its tier 1, where the layer's bank is of tier 1
-	used     int64         // step of its last use
-	chosen   bool          // while slots are given away
 }
 
 // expertPart is one record of a level: resident, or in a slot.
@@ -51,20 +53,22 @@ type expertPart struct {
 	class    int   // of handles: equal for equal places and layouts
 }
 
-// fill begins the reads of an expert's parts into a slot.
-func (r *Run) fill(b *bank, s int, e int32, parts []expertPart, class stream.Class) {
+// fill begins the reads of an expert's parts into a slot. Whose slot it was is
+// evicted.
+func (r *Run) fill(b *bank, s int, e int32, parts []expertPart, class stream.Class) error {
 	sl := &b.slots[s]
 	evicted := sl.tag
-	if evicted >= 0 {
-		b.of[evicted] = -1
-	}
-	sl.tag, sl.ready, sl.n = e, false, 0
+	r.empty(b, sl)
+	sl.tag = e
 	b.of[e] = int32(s)
 	sl.weights = arch.Weights{}
 	for i := range parts {
 		p := &parts[i]
 		from := p.resident
 		if from == nil {
+			if err := r.manager.Hold(p.record, inSlots); err != nil {
+				return err
+			}
 			r.reads.submit(&sl.reads[sl.n], p.record, r.slots.Bytes()[sl.at+p.at:], class, r.stepCount)
 			sl.n++
 			from = sl.parts[p.class]
@@ -78,17 +82,32 @@ func (r *Run) fill(b *bank, s int, e int32, parts []expertPart, class stream.Cla
 		}
 		r.reads.trace.Slot(&r.slotLine)
 	}
+	return nil
 }
 
-// await waits for a slot's records.
-func (r *Run) awaitSlot(ctx context.Context, sl *slot) error {
+// empty takes a slot from its expert, and reads of it that are under way back.
+func (r *Run) empty(b *bank, sl *slot) {
 	for i := range sl.n {
-		if err := r.reads.await(ctx, &sl.reads[i]); err != nil {
-			return err
+		r.reads.drop(&sl.reads[i])
+		r.manager.Evict(sl.reads[i].record, inSlots)
+	}
+	if sl.tag >= 0 {
+		b.of[sl.tag] = -1
+	}
+	sl.tag, sl.ready, sl.n = -1, false, 0
+}
+
+// awaitSlot waits for a slot's records, or until a deadline: then it reports
+// false.
+func (r *Run) awaitSlot(ctx context.Context, sl *slot, deadline time.Duration) (arrived bool, err error) {
+	for i := range sl.n {
+		arrived, err := r.reads.awaitUntil(ctx, &sl.reads[i], deadline)
+		if err != nil || !arrived {
+			return false, err
 		}
 	}
 	sl.ready = true
-	return nil
+	return true, nil
 }
 
 // join appends the matrices of one record of an expert.
@@ -102,7 +121,8 @@ func join(dst, part *arch.Weights) {
 }
 
 // victim is the slot to fill next: an empty one, else the one unused longest,
-// none that is pinned; -1 if there is none.
+// none that is pinned; -1 if there is none. One that is still being read was
+// given up at a deadline, in mode fastest, and is taken last: taking it waits.
 func (b *bank) victim() int {
 	best := -1
 	for i := range b.slots {
@@ -111,16 +131,18 @@ func (b *bank) victim() int {
 		case s.pinned:
 		case s.tag < 0:
 			return i
-		case best < 0 || s.used < b.slots[best].used:
+		case best < 0 || s.arrived() && !b.slots[best].arrived():
+			best = i
+		case s.used < b.slots[best].used && s.arrived() == b.slots[best].arrived():
 			best = i
 		}
 	}
 	return best
 }
 
-// moe runs a layer's router and the experts that it picks. Those whose records
-// are there compute while the others are read.
-func (r *Run) moe(ctx context.Context, layer int, router *arch.Weights) error {
+// moe runs a layer's router, its op n, and the experts that it picks. Those
+// whose records are there compute while the others are read.
+func (r *Run) moe(ctx context.Context, n int32, layer int, router *arch.Weights) error {
 	routes, err := r.graph.Route(router)
 	if err != nil {
 		return err
@@ -131,32 +153,12 @@ func (r *Run) moe(ctx context.Context, layer int, router *arch.Weights) error {
 	b := &r.banks[layer]
 	r.missing = r.missing[:0]
 	for _, e := range routes.Experts {
-		x := &r.experts[layer][e]
-		x.used = r.stepCount
-		n := r.program.experts[layer][e]
-		s := int32(-1)
-		if len(b.slots) > 0 {
-			s = b.of[e]
+		if r.decoding {
+			r.history.Note(layer, e, r.tokens)
 		}
-		t := r.program.ownTier(r.mode, n)
-		switch {
-		case r.active[n].weights != nil:
-			t = r.active[n].tier
-			r.graph.Expert(e, r.active[n].weights)
-		case s >= 0 && b.slots[s].ready:
-			sl := &b.slots[s]
-			if sl.tag != e {
-				return fmt.Errorf("internal error: slot %d of layer %d holds expert %d, not %d", s, layer, sl.tag, e)
-			}
-			sl.pinned, sl.used = true, r.stepCount
-			t = max(t, b.tier)
-			r.graph.Expert(e, &sl.weights)
-		case x.whole != nil:
-			r.graph.Expert(e, x.whole)
-		default:
-			r.missing = append(r.missing, e)
+		if err := r.present(ctx, b, e, routes.Mass(e)); err != nil {
+			return err
 		}
-		r.served(n, t, routes.Mass(e))
 	}
 	issued, err := r.demand(b, 0)
 	if err != nil {
@@ -168,6 +170,7 @@ func (r *Run) moe(ctx context.Context, layer int, router *arch.Weights) error {
 			s.pinned = false
 		}
 	}
+	deadline := r.deadline(n)
 	for done := 0; done < len(r.missing); {
 		if issued == done { // every slot was pinned until now
 			if issued, err = r.demand(b, issued); err != nil {
@@ -181,14 +184,13 @@ func (r *Run) moe(ctx context.Context, layer int, router *arch.Weights) error {
 		// does not depend on how they are grouped.
 		from := done
 		for done < issued {
-			sl := &b.slots[b.of[r.missing[done]]]
-			if done > from && !sl.arrived() {
+			e := r.missing[done]
+			if sl := &b.slots[b.of[e]]; done > from && !sl.arrived() {
 				break
 			}
-			if err := r.awaitSlot(ctx, sl); err != nil {
+			if err := r.late(ctx, b, e, routes.Mass(e), deadline); err != nil {
 				return err
 			}
-			r.graph.Expert(r.missing[done], &sl.weights)
 			done++
 		}
 		r.graph.RunExperts()
@@ -203,8 +205,83 @@ func (r *Run) moe(ctx context.Context, layer int, router *arch.Weights) error {
 	}
 	r.graph.Combine()
 	for _, e := range routes.Experts {
-		r.observe(r.program.experts[layer][e])
+		if err := r.observe(r.program.experts[layer][e]); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// present queues an expert whose weights are in memory, or notes it as missing.
+func (r *Run) present(ctx context.Context, b *bank, e int32, mass float64) error {
+	n := r.program.experts[b.layer][e]
+	if err := r.raise(ctx, n); err != nil {
+		return err
+	}
+	if r.active[n].weights != nil {
+		r.graph.Expert(e, r.active[n].weights)
+		r.served(n, r.active[n].tier, mass)
+		return nil
+	}
+	own := r.program.ownTier(r.mode, n)
+	if len(b.slots) > 0 && b.of[e] >= 0 {
+		sl := &b.slots[b.of[e]]
+		if !sl.ready && r.mode == Fastest && sl.arrived() {
+			if _, err := r.awaitSlot(ctx, sl, never); err != nil {
+				return err
+			}
+		}
+		if sl.ready {
+			if sl.tag != e {
+				return fmt.Errorf("internal error: slot %d of layer %d holds expert %d, not %d", b.of[e], b.layer, sl.tag, e)
+			}
+			sl.pinned, sl.used = true, r.stepCount
+			r.graph.Expert(e, &sl.weights)
+			r.served(n, max(own, b.tier), mass)
+			return nil
+		}
+	}
+	if x := &r.experts[b.layer][e]; x.whole != nil {
+		r.graph.Expert(e, x.whole)
+		r.served(n, own, mass)
+		return nil
+	}
+	r.missing = append(r.missing, e)
+	return nil
+}
+
+// late queues an expert that was missing, when its records arrive or by its
+// fallback.
+func (r *Run) late(ctx context.Context, b *bank, e int32, mass float64, deadline time.Duration) error {
+	n, sl := r.program.experts[b.layer][e], &b.slots[b.of[e]]
+	own := r.program.ownTier(r.mode, n)
+	planned := r.program.ops[n].tiers[own].fallback
+	if planned == Stall {
+		deadline = never
+	}
+	arrived, err := r.awaitSlot(ctx, sl, deadline)
+	if err != nil {
+		return err
+	}
+	if !arrived {
+		x := &r.experts[b.layer][e]
+		switch r.fallBack(n, own, planned, x.skeleton != nil, r.program.shared[b.layer]) {
+		case SkeletonOnly:
+			r.graph.Expert(e, x.skeleton)
+			r.servedSkeleton(n, mass)
+			return nil
+		case SharedExpert:
+			r.graph.Drop(e)
+			return nil
+		case AbortToken:
+			return &DeadlineError{Op: r.program.ops[n].id, Tier: own}
+		}
+		if _, err := r.awaitSlot(ctx, sl, never); err != nil {
+			return err
+		}
+	}
+	r.graph.Expert(e, &sl.weights)
+	r.served(n, own, mass)
 	return nil
 }
 
@@ -219,12 +296,16 @@ func (r *Run) demand(b *bank, first int) (next int, err error) {
 		return first, err
 	}
 	for ; first < len(r.missing); first++ {
-		s := b.victim()
-		if s < 0 {
-			return first, nil
-		}
 		e := r.missing[first]
-		r.fill(b, s, e, r.experts[b.layer][e].streamed, stream.Demand)
+		s := int(b.of[e]) // under way since a token that did not wait for it
+		if s < 0 {
+			if s = b.victim(); s < 0 {
+				return first, nil
+			}
+			if err := r.fill(b, s, e, r.experts[b.layer][e].streamed, stream.Demand); err != nil {
+				return first, err
+			}
+		}
 		b.slots[s].pinned, b.slots[s].used = true, r.stepCount
 	}
 	return first, nil

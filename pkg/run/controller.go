@@ -25,6 +25,10 @@ type TierController struct {
 
 	// OnChange, if set, is told of every change of tier.
 	OnChange func(TierChange)
+	// ReadBytes, if set, is what an op's tier would have to read before it can
+	// act. An escalation skips a tier for a better one that has less to read:
+	// one that is present, or cheap.
+	ReadBytes func(op, tier int) int64
 }
 
 // tierState is the state of one op.
@@ -81,10 +85,13 @@ func (c *TierController) Active(op string) *doc.Tier {
 func (c *TierController) PoolUsed() int64 { return c.used }
 
 // Observe takes the disagreement of an op in the current token: how far its
-// output is from its top tier's, ||y_top - y|| / ||y_top||. It escalates at
-// once, by one tier per token at most.
+// output is from its top tier's, ||y_top - y|| / ||y_top||. What exceeds the
+// disagreement that the plan expects of the active tier counts. It escalates at
+// once, by one step per token at most.
 func (c *TierController) Observe(op int, disagreement float64) {
 	s := &c.ops[op]
+	tiers := c.plan.OpBundles[op].Tiers
+	disagreement -= tiers[s.tier].Disagreement
 	s.disagreement = disagreement
 	if !(disagreement > c.plan.Escalation.Threshold) {
 		return
@@ -96,19 +103,40 @@ func (c *TierController) Observe(op int, disagreement float64) {
 		return
 	}
 	s.observed = true
-	tiers := c.plan.OpBundles[op].Tiers
 	if s.tier+1 == len(tiers) {
 		return
 	}
-	more := tiers[s.tier+1].DeltaBytes - tiers[s.tier].DeltaBytes
-	if !c.makeRoom(op, more) {
-		return
+	to := c.next(op)
+	if !c.makeRoom(op, tiers[to].DeltaBytes-tiers[s.tier].DeltaBytes) {
+		if to == s.tier+1 {
+			return
+		}
+		// The better tier does not fit the pool; the next one may.
+		if to = s.tier + 1; !c.makeRoom(op, tiers[to].DeltaBytes-tiers[s.tier].DeltaBytes) {
+			return
+		}
 	}
 	if s.tier == 0 {
 		c.up = append(c.up, int32(op))
 	}
 	s.persistence = c.plan.Escalation.PersistenceTokens
-	c.change(op, s.tier+1, "escalate")
+	c.change(op, to, "escalate")
+}
+
+// next is the tier that an op escalates to: the one above, unless a better one
+// has less to read.
+func (c *TierController) next(op int) int {
+	to := c.ops[op].tier + 1
+	if c.ReadBytes == nil {
+		return to
+	}
+	least := c.ReadBytes(op, to)
+	for t := to + 1; t < len(c.plan.OpBundles[op].Tiers) && least > 0; t++ {
+		if bytes := c.ReadBytes(op, t); bytes < least {
+			to, least = t, bytes
+		}
+	}
+	return to
 }
 
 // makeRoom evicts lazier ops until the op at hand can take more bytes. It

@@ -7,10 +7,18 @@
 // in topological order; it selects among the plan's tiers and waits for reads
 // where it must.
 //
+// A token's loop, per op: its active tier, the reads that its coming asks for,
+// waiting for its own, what to do if they are late, the kernel, the monitor, the
+// verifier, the tier controller, what leaves memory. At the token's end:
+// persistence, drift.
+//
 // The files: program.go binds plan and store, residency.go decides where
 // records live under a cap, ledger.go admits or refuses, place.go allocates and
-// binds, ring.go and bank.go hold what streams, step.go walks the ops,
-// generate.go the tokens, controller.go switches tiers.
+// binds, manager.go keeps the account of what is where, prefetch.go reads,
+// ring.go and bank.go hold what streams, history.go ranks experts, step.go
+// walks the ops, generate.go the tokens, controller.go switches tiers and
+// pool.go makes the switches act, verifier.go senses disagreement, forecast.go,
+// monitor.go and fallback.go know what to do about time.
 package run
 
 import "fmt"
@@ -24,6 +32,9 @@ const (
 	Scheduled Mode = iota
 	// Exact runs every op at the plan's top tier and waits for its reads.
 	Exact
+	// Fastest is Scheduled with a clock: changes act as they arrive, late
+	// records have fallbacks, drift demotes. Its output may vary.
+	Fastest
 )
 
 // ParseMode reads the name of a mode.
@@ -33,9 +44,11 @@ func ParseMode(s string) (Mode, error) {
 		return Scheduled, nil
 	case "exact":
 		return Exact, nil
+	case "fastest":
+		return Fastest, nil
 	}
-	return 0, fmt.Errorf("mode %q: want scheduled or exact", s)
+	return 0, fmt.Errorf("mode %q: want scheduled, exact or fastest", s)
 }
 
 // String is the mode's name.
-func (m Mode) String() string { return [...]string{"scheduled", "exact"}[m] }
+func (m Mode) String() string { return [...]string{"scheduled", "exact", "fastest"}[m] }

@@ -72,9 +72,8 @@ func (r *Run) Generate(ctx context.Context, prompt []int32, most int, emit func(
 	default:
 		reason = Failed
 	}
-	r.ring.restart(0)
 	r.dropBanks()
-	err = errors.Join(err, r.sample())
+	err = errors.Join(err, r.ring.restart(0), r.sample())
 	return g.result(reason), err
 }
 
@@ -88,7 +87,9 @@ type generation struct {
 }
 
 func (g *generation) run(ctx context.Context, emit func(int32) error) (reason string, err error) {
-	g.begin()
+	if err := g.begin(); err != nil {
+		return "", err
+	}
 	id, err := g.prefill(ctx)
 	if err != nil {
 		return "", err
@@ -113,10 +114,8 @@ func (g *generation) run(ctx context.Context, emit func(int32) error) (reason st
 }
 
 // begin resets what one prompt must not leave to the next.
-func (g *generation) begin() {
+func (g *generation) begin() error {
 	r := g.Run
-	steps := (len(g.prompt)+r.chunk-1)/r.chunk + min(g.most, r.opt.Context-len(g.prompt)+1) - 1
-	r.ring.restart(int64(steps) * int64(len(r.ring.entries)))
 	r.dropBanks()
 	r.resetTiers()
 	r.held, r.decoding = false, false
@@ -124,11 +123,14 @@ func (g *generation) begin() {
 	r.servedBits, r.servedWeights, r.needed = 0, 0, 0
 	r.reads.token, r.reads.after = 0, 0
 	r.sampler = newSampler(r.opt.Temperature, uint64(r.opt.Seed))
-	for l := range r.experts {
-		for e := range r.experts[l] {
-			r.experts[l][e].used = 0
-		}
+	r.history.Reset()
+	r.monitor.Reset()
+	r.fallbacks = FallbackPlanner{}
+	if r.opt.Verifier != nil {
+		r.opt.Verifier.Reset()
 	}
+	steps := (len(g.prompt)+r.chunk-1)/r.chunk + min(g.most, r.opt.Context-len(g.prompt)+1) - 1
+	return r.ring.restart(int64(steps) * int64(len(r.ring.entries)))
 }
 
 // prefill computes the prompt in chunks and picks the first token.
@@ -158,13 +160,8 @@ const sampleEvery = 32
 
 // decode computes one token and picks the next.
 func (g *generation) decode(ctx context.Context, id int32) (int32, error) {
-	g.decoding = true
-	g.reads.token = g.tokens
 	start := g.reads.clock.Now()
-	if err := g.switchTiers(ctx); err != nil {
-		return 0, err
-	}
-	if err := g.scheduleSlots(ctx); err != nil {
+	if err := g.advance(ctx); err != nil {
 		return 0, err
 	}
 	g.next[0] = id
@@ -178,10 +175,38 @@ func (g *generation) decode(ctx context.Context, id int32) (int32, error) {
 	ns := int64(g.reads.clock.Now() - start)
 	g.decodeNs += ns
 	g.line("decode", 1, id, ns)
+	g.assess()
 	if g.tokens%sampleEvery == 0 {
 		return id, g.sample()
 	}
 	return id, nil
+}
+
+// advance begins a token of the answer: tiers and slots change now.
+func (g *generation) advance(ctx context.Context) error {
+	g.decoding = true
+	g.reads.token = g.tokens
+	if err := g.switchTiers(ctx); err != nil {
+		return err
+	}
+	return g.scheduleSlots(ctx)
+}
+
+// assess ends a token of the answer: the monitor looks back. Its signals are
+// traced, and in mode fastest a critical one brings every op back to its
+// default tier.
+func (g *generation) assess() {
+	busy := int64(g.reads.reader.Busy())
+	g.monitor.EndToken(g.reads.step, g.reads.count, busy-g.busy)
+	g.busy = busy
+	for _, s := range g.monitor.Assess() {
+		acted := s.Critical && g.mode == Fastest
+		if acted && g.controller != nil {
+			g.controller.ForceDemoteAll()
+		}
+		g.signalLine = doc.SignalLine{TraceHead: g.reads.head(), Signal: s.Name, Measured: s.Measured, Expected: s.Expected, Acted: acted}
+		g.opt.Trace.Signal(&g.signalLine)
+	}
 }
 
 // pick reads the logits and samples.

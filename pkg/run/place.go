@@ -28,6 +28,12 @@ func (r *Run) allocate(res *residency) (err error) {
 		return err
 	}
 	r.logits = make([]float32, p.arch.VocabSize)
+	r.manager = newResidencyManager(p.records, [heldLines]int64{inWeights: res.weights, inSlots: res.slots, inRing: res.ring, inPool: r.poolBytes})
+	experts := make([]int, len(p.experts))
+	for l := range p.experts {
+		experts[l] = len(p.experts[l])
+	}
+	r.history = NewExpertHistory(experts)
 	if r.places, err = r.placeResidents(res); err != nil {
 		return err
 	}
@@ -44,7 +50,7 @@ func (r *Run) allocate(res *residency) (err error) {
 		r.counted.Count(doc.LedgerSlots, res.slots)
 	}
 	r.ring.entries, r.entry = p.layRing(r.mode, res)
-	r.ring.reads = &r.reads
+	r.ring.reads, r.ring.manager = &r.reads, r.manager
 	if r.ringSlab != nil {
 		r.ring.memory = r.ringSlab.Bytes()
 	}
@@ -55,7 +61,7 @@ func (r *Run) allocate(res *residency) (err error) {
 		return err
 	}
 	r.active = make([]activeTier, len(p.ops))
-	if r.opt.Verifier != nil && r.mode == Scheduled {
+	if r.opt.Verifier != nil && r.mode != Exact {
 		if err := r.openPool(); err != nil {
 			return err
 		}
@@ -63,7 +69,9 @@ func (r *Run) allocate(res *residency) (err error) {
 	if err := r.reads.openFiles(p); err != nil {
 		return err
 	}
-	r.reads.reader = stream.NewReader(stream.Options{Workers: r.opt.Workers, Clock: r.opt.Clock, Requests: r.requests()})
+	r.reads.reader = stream.NewReader(stream.Options{
+		Workers: r.opt.Workers, Clock: r.opt.Clock, Requests: r.requests(), BytesPerSec: r.opt.bytesPerSec,
+	})
 	return nil
 }
 
@@ -105,8 +113,12 @@ func (r *Run) placeResidents(res *residency) ([]place, error) {
 			r.weights = append(r.weights, slab)
 			r.counted.Count(doc.LedgerWeights, size)
 			for i := from; i < to; i++ {
-				if res.resident[i] {
-					places[i].slab = slab
+				if !res.resident[i] {
+					continue
+				}
+				places[i].slab = slab
+				if err := r.manager.Hold(int32(i), inWeights); err != nil {
+					return nil, err
 				}
 			}
 		}
@@ -124,11 +136,11 @@ func (p *program) part(record int32, at place) arch.Part {
 // for the whole run or in the ring.
 func (r *Run) bindSteps() error {
 	p := r.program
-	r.own = make([]*arch.Weights, len(p.ops))
+	r.own, r.skeleton = make([]*arch.Weights, len(p.ops)), make([]*arch.Weights, len(p.ops))
 	for _, n := range p.steps {
 		o := &p.ops[n]
 		if o.owner != n {
-			r.own[n] = r.own[o.owner]
+			r.own[n], r.skeleton[n] = r.own[o.owner], r.skeleton[o.owner]
 			continue
 		}
 		streamed := 0
@@ -141,8 +153,28 @@ func (r *Run) bindSteps() error {
 			return fmt.Errorf("op %s: %w", o.id, err)
 		}
 		r.own[n] = w
+		if r.skeleton[n], err = r.bindSkeleton(n); err != nil {
+			return fmt.Errorf("op %s: %w", o.id, err)
+		}
 	}
 	return nil
+}
+
+// bindSkeleton makes the handles of what is resident of an op's own level, in
+// mode fastest and if that is a part of the level; else nil.
+func (r *Run) bindSkeleton(n int32) (*arch.Weights, error) {
+	own := r.program.own(r.mode, n)
+	var parts []arch.Part
+	for _, i := range own.records {
+		if r.places[i].slab == nil {
+			break // residuals add to what is below them
+		}
+		parts = append(parts, r.program.part(i, r.places[i]))
+	}
+	if r.mode != Fastest || len(parts) == 0 || len(parts) == len(own.records) {
+		return nil, nil
+	}
+	return arch.Bind(r.backend, r.program.ops[n].kind, parts...)
 }
 
 // dense is a record of dense op n at its place: for the whole run, or in the
@@ -176,10 +208,11 @@ func (r *Run) bindExperts(res *residency) error {
 		b := &r.banks[l]
 		*b = bank{layer: l, tier: size.tier, slots: make([]slot, size.slots)}
 		if size.slots > 0 {
-			b.of = make([]int32, len(ops))
+			b.of, b.may = make([]int32, len(ops)), make([]bool, len(ops))
 			for e := range b.of {
-				b.of[e] = -1
+				b.of[e], b.may[e] = -1, len(r.experts[l][e].upgrade) > 0
 			}
+			b.recent = make([]int32, 0, size.slots)
 		}
 		for i := range b.slots {
 			s := &b.slots[i]
@@ -238,8 +271,13 @@ func (r *Run) bindExpert(x *expert, n int32, bank bankSize, c *classes) (err err
 		if x.whole, err = arch.Bind(r.backend, doc.KindMoEExpert, parts...); err != nil {
 			return err
 		}
-	} else if x.streamed, err = r.expertParts(own, c); err != nil {
-		return err
+	} else {
+		if x.streamed, err = r.expertParts(own, c); err != nil {
+			return err
+		}
+		if x.skeleton, err = r.bindSkeleton(n); err != nil {
+			return err
+		}
 	}
 	if bank.slots > 0 && bank.tier == 1 && len(p.ops[n].tiers) > 1 {
 		x.upgrade, err = r.expertParts(&p.ops[n].tiers[1], c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"substrate/pkg/arch"
 	"substrate/pkg/backend"
@@ -17,7 +18,8 @@ type pool struct {
 	slab  backend.Slab
 	held  []pooled // by place
 	bound map[binding]*arch.Weights
-	free  []request // requests that no record uses
+	free  []request   // requests that no record uses
+	extra [][][]int32 // by op and tier: the records that the tier adds
 }
 
 // pooled is a record in the pool.
@@ -39,7 +41,7 @@ type binding struct {
 func (r *Run) openPool() error {
 	r.controller = NewTierController(r.plan)
 	r.controller.OnChange = r.traceTier
-	r.bundle = make([]int, len(r.program.ops))
+	r.bundle, r.ofBundle = make([]int, len(r.program.ops)), make([]int32, len(r.plan.OpBundles))
 	for i := range r.program.ops {
 		r.bundle[i] = -1
 		if n, ok := r.controller.Index(r.program.ops[i].id); ok && r.program.ops[i].owner == int32(i) {
@@ -56,8 +58,27 @@ func (r *Run) openPool() error {
 		return err
 	}
 	r.counted.Count(doc.LedgerPool, size)
-	r.pool = &pool{slab: slab, bound: make(map[binding]*arch.Weights)}
+	r.pool = &pool{slab: slab, bound: make(map[binding]*arch.Weights), extra: make([][][]int32, len(r.program.ops))}
+	for n := range r.program.ops {
+		for t := range r.program.ops[n].tiers {
+			r.pool.extra[n] = append(r.pool.extra[n], r.added(int32(n), t))
+		}
+		if b := r.bundle[n]; b >= 0 {
+			r.ofBundle[b] = int32(n)
+		}
+	}
+	r.controller.ReadBytes = r.readBytes
 	return nil
+}
+
+// readBytes is what an op's tier would have to read.
+func (r *Run) readBytes(bundle, tier int) (bytes int64) {
+	for _, i := range r.pool.extra[r.ofBundle[bundle]][tier] {
+		if !r.manager.Present(i) {
+			bytes += r.program.records[i].bytes
+		}
+	}
+	return bytes
 }
 
 // find is the place of a record in the pool, -1 if it is not there.
@@ -106,30 +127,38 @@ func (r *Run) added(n int32, tier int) []int32 {
 
 // fetch begins to read what an escalated op's tier needs, as far as the pool
 // has places now.
-func (r *Run) fetch(n int32, tier int) (whole bool) {
-	for _, i := range r.added(n, tier) {
+func (r *Run) fetch(n int32, tier int) (whole bool, err error) {
+	for _, i := range r.pool.extra[n][tier] {
 		if r.pool.find(i) >= 0 {
 			continue
 		}
 		h, ok := r.pool.hold(i, r.program.records[i].bytes)
 		if !ok {
-			return false
+			return false, nil
+		}
+		if err := r.manager.Hold(i, inPool); err != nil {
+			return false, err
 		}
 		r.reads.submit(&h.read, i, r.pool.slab.Bytes()[h.at:], stream.Promotion, r.stepCount)
 	}
-	return true
+	return true, nil
 }
 
 // observe asks the verifier about an op that ran. An escalation takes effect
 // at the next token; its reads start now.
-func (r *Run) observe(n int32) {
+func (r *Run) observe(n int32) error {
 	if r.controller == nil || r.bundle[n] < 0 || !r.decoding || !r.escalates(n) {
-		return
+		return nil
+	}
+	if r.mode == Fastest && r.monitor.Critical() {
+		return nil // it was demoted for being too slow
 	}
 	r.controller.Observe(r.bundle[n], r.opt.Verifier.Disagreement(r.program.ops[n].id, r.graph))
 	if to := r.controller.ActiveTier(r.bundle[n]); to > r.active[n].tier {
-		r.fetch(n, to)
+		_, err := r.fetch(n, to)
+		return err
 	}
+	return nil
 }
 
 // escalates reports whether an op can leave its tier: not an expert whose own
@@ -141,6 +170,7 @@ func (r *Run) escalates(n int32) bool {
 
 // switchTiers makes the controller's choices act, at the start of a token. It
 // waits for reads that are late: a run in mode scheduled never depends on them.
+// In mode fastest what goes up waits for its op, see raise.
 func (r *Run) switchTiers(ctx context.Context) error {
 	if r.controller == nil {
 		return nil
@@ -161,26 +191,64 @@ func (r *Run) switchTiers(ctx context.Context) error {
 		if to == r.active[n].tier {
 			continue
 		}
-		if !r.fetch(int32(n), to) {
+		whole, err := r.fetch(int32(n), to)
+		if err != nil {
+			return err
+		}
+		if !whole {
 			// The bytes are there, in pieces too small.
 			r.controller.demote(r.bundle[n], "evict")
 			r.release(int32(n), 0)
 			continue
 		}
-		if err := r.activate(ctx, int32(n), to); err != nil {
+		if r.mode == Fastest {
+			continue
+		}
+		if _, err := r.activate(ctx, int32(n), to, never); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// raise puts an op, about to run in mode fastest, on the tier that the
+// controller chose, if its records are there by the op's deadline.
+func (r *Run) raise(ctx context.Context, n int32) error {
+	if r.mode != Fastest || r.controller == nil || r.bundle[n] < 0 || !r.decoding {
+		return nil
+	}
+	to := r.controller.ActiveTier(r.bundle[n])
+	if to <= r.active[n].tier {
+		return nil
+	}
+	if whole, err := r.fetch(n, to); err != nil || !whole {
+		return err
+	}
+	planned, deadline := r.program.ops[n].tiers[to].fallback, r.deadline(n)
+	if planned == Stall {
+		deadline = never
+	}
+	arrived, err := r.activate(ctx, n, to, deadline)
+	if err != nil || arrived {
+		return err
+	}
+	// Its own tier is there in any case, or as late as it would have been.
+	switch r.fallBack(n, to, planned, true, false) {
+	case AbortToken:
+		return &DeadlineError{Op: r.program.ops[n].id, Tier: to}
+	case Stall:
+		_, err = r.activate(ctx, n, to, never)
+	}
+	return err
+}
+
 // release gives back the places of an op that the tier it goes to does not
 // need, and puts it at its own tier for now.
 func (r *Run) release(n int32, to int) {
-	keep := r.added(n, to)
+	keep := r.pool.extra[n][to]
 	r.active[n] = activeTier{}
-	for t := range r.program.ops[n].tiers {
-		for _, i := range r.added(n, t) {
+	for _, extra := range r.pool.extra[n] {
+		for _, i := range extra {
 			at := r.pool.find(i)
 			if at < 0 || slices.Contains(keep, i) {
 				continue
@@ -189,40 +257,55 @@ func (r *Run) release(n int32, to int) {
 			r.reads.drop(&h.read)
 			r.pool.free = append(r.pool.free, h.read)
 			r.pool.held = slices.Delete(r.pool.held, at, at+1)
+			r.manager.Evict(i, inPool)
 		}
 	}
 }
 
-// activate waits for a tier's records and puts its op on it.
-func (r *Run) activate(ctx context.Context, n int32, tier int) error {
-	p, o := r.program, &r.program.ops[n]
+// activate waits for a tier's records, until a deadline, and puts its op on it.
+func (r *Run) activate(ctx context.Context, n int32, tier int, deadline time.Duration) (arrived bool, err error) {
 	key := binding{op: n, tier: tier}
-	var parts []arch.Part
-	streamed := 0
-	for j, i := range o.tiers[tier].records {
+	for j, i := range r.program.ops[n].tiers[tier].records {
+		key.where[j] = -1
 		at := r.pool.find(i)
 		if at < 0 {
-			parts = append(parts, r.dense(n, i, &streamed))
-			key.where[j] = -1
 			continue
 		}
 		h := &r.pool.held[at]
-		if err := r.reads.await(ctx, &h.read); err != nil {
-			return err
+		if arrived, err := r.reads.awaitUntil(ctx, &h.read, deadline); err != nil || !arrived {
+			return false, err
 		}
-		parts = append(parts, p.part(i, place{r.pool.slab, h.at}))
 		key.where[j] = h.at
 	}
 	w := r.pool.bound[key]
 	if w == nil {
-		var err error
-		if w, err = arch.Bind(r.backend, o.kind, parts...); err != nil {
-			return fmt.Errorf("op %s: %w", o.id, err)
+		if w, err = r.bindTier(&key); err != nil {
+			return false, err
 		}
 		r.pool.bound[key] = w
 	}
 	r.active[n] = activeTier{tier: tier, weights: w}
-	return nil
+	return true, nil
+}
+
+// bindTier makes the handles of an op's tier with records at places in the
+// pool.
+func (r *Run) bindTier(key *binding) (*arch.Weights, error) {
+	p, o := r.program, &r.program.ops[key.op]
+	var parts []arch.Part
+	streamed := 0
+	for j, i := range o.tiers[key.tier].records {
+		if key.where[j] < 0 {
+			parts = append(parts, r.dense(key.op, i, &streamed))
+		} else {
+			parts = append(parts, p.part(i, place{r.pool.slab, key.where[j]}))
+		}
+	}
+	w, err := arch.Bind(r.backend, o.kind, parts...)
+	if err != nil {
+		return nil, fmt.Errorf("op %s: %w", o.id, err)
+	}
+	return w, nil
 }
 
 // resetTiers puts every op at its own tier and empties the pool.
@@ -240,8 +323,9 @@ func (r *Run) resetTiers() {
 
 // traceTier writes the controller's changes to the trace.
 func (r *Run) traceTier(c TierChange) {
-	r.opt.Trace.Tier(&doc.TierLine{
+	r.tierLine = doc.TierLine{
 		TraceHead: r.reads.head(), Op: r.plan.OpBundles[c.Op].Op, From: c.From, To: c.To,
 		Reason: c.Reason, Disagreement: c.Disagreement, PoolUsed: c.PoolUsed,
-	})
+	}
+	r.opt.Trace.Tier(&r.tierLine)
 }

@@ -19,6 +19,7 @@ type program struct {
 	records []record
 	steps   []int32   // ops outside the experts, in the order of a step
 	experts [][]int32 // by layer
+	shared  []bool    // by layer: it has a shared expert
 
 	files []string // of records, by number
 }
@@ -40,6 +41,9 @@ type tier struct {
 	records []int32
 	bytes   int64 // of all of them
 	delta   int64 // the plan's peak_ram_delta_bytes
+
+	computeNs int64    // that the plan expects of one token
+	fallback  Strategy // of mode fastest
 }
 
 // record is a record of the plan.
@@ -81,11 +85,14 @@ func bind(s *store.Store, plan *store.Plan) (*program, error) {
 		bundles[plan.OpBundles[i].Op] = &plan.OpBundles[i]
 	}
 	byOp := make(map[string]int32, len(profile.Ops))
-	p.experts = make([][]int32, p.arch.Layers)
+	p.experts, p.shared = make([][]int32, p.arch.Layers), make([]bool, p.arch.Layers)
 	for i := range profile.Ops {
 		o := &profile.Ops[i]
 		if o.Kind == doc.KindMoEDispatch {
 			continue // the router's step ends with it
+		}
+		if o.Kind == doc.KindMoEShared && o.Layer >= 0 && o.Layer < len(p.shared) {
+			p.shared[o.Layer] = true
 		}
 		n := int32(len(p.ops))
 		own := op{id: strings.Clone(o.ID), kind: o.Kind, layer: o.Layer, expert: o.Expert, owner: n, params: o.Parameters}
@@ -118,7 +125,7 @@ func bind(s *store.Store, plan *store.Plan) (*program, error) {
 
 // level makes a tier, and claims its records for an op.
 func (p *program) level(t *doc.Tier, byRecord map[string]int32, op int32) tier {
-	own := tier{delta: t.DeltaBytes}
+	own := tier{delta: t.DeltaBytes, computeNs: t.ComputeNs, fallback: parseStrategy(t.Fallback)}
 	for _, id := range t.Requires {
 		r := byRecord[id]
 		p.records[r].op = op

@@ -44,7 +44,7 @@ func (p *program) planned(m Mode, plan *doc.Plan) *residency {
 		r.resident[byID[id]] = true
 	}
 	for _, s := range from.Slots {
-		if s.Layer < len(r.banks) && (s.Tier == 0 || m == Scheduled) {
+		if s.Layer < len(r.banks) && (s.Tier == 0 || m != Exact) {
 			r.banks[s.Layer] = bankSize{tier: s.Tier, slots: s.Slots}
 		}
 	}

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"substrate/pkg/stream"
 )
@@ -16,17 +17,20 @@ import (
 // [done, submitted) are live: being read, ready, or in use.
 type ring struct {
 	reads     *reads
+	manager   *ResidencyManager
 	memory    []byte
 	entries   []ringEntry
 	done      int64
 	submitted int64
 	limit     int64 // no visit at or after it will be wanted
+	left      int   // entries whose reads go on after their visit ended
 }
 
 // ringEntry is the place of one op.
 type ringEntry struct {
 	at, bytes int64
 	parts     []ringPart
+	left      bool // a visit ended before its reads did
 }
 
 type ringPart struct {
@@ -101,79 +105,176 @@ func lastPlace(at, bytes, ring int64, first, before *ringEntry) int64 {
 func (e *ringEntry) overlaps(o *ringEntry) bool { return e.at < o.at+o.bytes && o.at < e.at+e.bytes }
 
 // ahead submits the next visits as far as their places are free.
-func (r *ring) ahead() {
+func (r *ring) ahead() error {
 	n := int64(len(r.entries))
+	if r.left > 0 {
+		if err := r.collect(); err != nil {
+			return err
+		}
+	}
 	for r.submitted < r.limit && r.submitted-r.done < n && r.free(&r.entries[r.submitted%n]) {
 		e := &r.entries[r.submitted%n]
 		for i := range e.parts {
 			p := &e.parts[i]
+			if err := r.manager.Hold(p.record, inRing); err != nil {
+				return err
+			}
 			r.reads.submit(&p.read, p.record, r.memory[p.at:], stream.Prefetch, r.submitted)
 		}
 		r.submitted++
 	}
+	return nil
 }
 
-// free reports whether no live visit lies where e does.
+// free reports whether nobody writes or reads where e lies: no live visit, and
+// no read that was left behind.
 func (r *ring) free(e *ringEntry) bool {
 	for v := r.done; v < r.submitted; v++ {
 		if e.overlaps(&r.entries[v%int64(len(r.entries))]) {
 			return false
 		}
 	}
+	if r.left > 0 {
+		for i := range r.entries {
+			if o := &r.entries[i]; o.left && e.overlaps(o) {
+				return false
+			}
+		}
+	}
 	return true
 }
 
-// acquire waits until the records of an entry, the next to visit, are there.
-func (r *ring) acquire(ctx context.Context, entry int) error {
-	if got := int(r.done % int64(len(r.entries))); got != entry {
-		return fmt.Errorf("internal error: the ring is at entry %d, not at %d", got, entry)
-	}
-	r.limit = max(r.limit, r.done+1)
-	r.ahead()
-	e := &r.entries[entry]
-	for i := range e.parts {
-		if err := r.reads.await(ctx, &e.parts[i].read); err != nil {
-			return err
+// collect takes the reads back that were left behind and have ended.
+func (r *ring) collect() error {
+	for i := range r.entries {
+		e := &r.entries[i]
+		if !e.left || !e.arrived() {
+			continue
+		}
+		e.left = false
+		r.left--
+		for j := range e.parts {
+			p := &e.parts[j]
+			if err := r.reads.await(context.Background(), &p.read); err != nil {
+				return err
+			}
+			r.manager.Evict(p.record, inRing)
 		}
 	}
 	return nil
 }
 
-// release ends the visit that acquire or skip began. No kernel may read its
-// place any more.
-func (r *ring) release() {
+// arrived reports whether no read of the entry is under way.
+func (e *ringEntry) arrived() bool {
+	for i := range e.parts {
+		if !e.parts[i].read.Ready() {
+			return false
+		}
+	}
+	return true
+}
+
+// acquire waits until the records of an entry, the next to visit, are there, or
+// until a deadline: then it reports false.
+func (r *ring) acquire(ctx context.Context, entry int, deadline time.Duration) (arrived bool, err error) {
+	if got := int(r.done % int64(len(r.entries))); got != entry {
+		return false, fmt.Errorf("internal error: the ring is at entry %d, not at %d", got, entry)
+	}
+	e := &r.entries[entry]
+	r.limit = max(r.limit, r.done+1)
+	if err := r.ahead(); err != nil {
+		return false, err
+	}
+	for r.submitted == r.done { // a read that was left behind is in the way
+		if err := r.settle(ctx, deadline); err != nil || r.left > 0 && deadline != never {
+			return false, err
+		}
+		if err := r.ahead(); err != nil {
+			return false, err
+		}
+	}
+	for i := range e.parts {
+		arrived, err := r.reads.awaitUntil(ctx, &e.parts[i].read, deadline)
+		if err != nil || !arrived {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// settle waits for the reads that were left behind.
+func (r *ring) settle(ctx context.Context, deadline time.Duration) error {
+	for i := range r.entries {
+		e := &r.entries[i]
+		if !e.left {
+			continue
+		}
+		for j := range e.parts {
+			arrived, err := r.reads.awaitUntil(ctx, &e.parts[j].read, deadline)
+			if err != nil || !arrived {
+				return err
+			}
+		}
+	}
+	return r.collect()
+}
+
+// leave ends the visit that acquire gave up. Its reads go on, and its place is
+// taken until they end.
+func (r *ring) leave() error {
+	if r.submitted > r.done {
+		r.entries[r.done%int64(len(r.entries))].left = true
+		r.left++
+	} else {
+		r.submitted++
+	}
 	r.done++
-	r.ahead()
+	return r.ahead()
+}
+
+// release ends the visit that acquire or skip began: its records are evicted.
+// No kernel may read its place any more.
+func (r *ring) release() error {
+	e := &r.entries[r.done%int64(len(r.entries))]
+	for i := range e.parts {
+		r.manager.Evict(e.parts[i].record, inRing)
+	}
+	r.done++
+	return r.ahead()
 }
 
 // skip takes the reads of the next visit back: its op does not run.
-func (r *ring) skip() {
+func (r *ring) skip() error {
 	if r.submitted > r.done {
-		e := &r.entries[r.done%int64(len(r.entries))]
-		for i := range e.parts {
-			r.reads.drop(&e.parts[i].read)
-		}
+		r.drop(&r.entries[r.done%int64(len(r.entries))])
 	} else {
 		r.submitted = r.done + 1
 	}
-	r.release()
+	return r.release()
+}
+
+// drop takes an entry's reads back.
+func (r *ring) drop(e *ringEntry) {
+	for i := range e.parts {
+		r.reads.drop(&e.parts[i].read)
+		r.manager.Evict(e.parts[i].record, inRing)
+	}
 }
 
 // restart takes all reads back and begins again at entry 0, with a number of
 // visits to come.
-func (r *ring) restart(visits int64) {
+func (r *ring) restart(visits int64) error {
 	n := int64(len(r.entries))
 	if n == 0 {
-		return
+		return nil
 	}
-	for v := r.done; v < r.submitted; v++ {
-		e := &r.entries[v%n]
-		for i := range e.parts {
-			r.reads.drop(&e.parts[i].read)
-		}
+	for i := range r.entries {
+		r.drop(&r.entries[i])
+		r.entries[i].left = false
 	}
+	r.left = 0
 	r.done = (r.submitted + n - 1) / n * n
 	r.submitted = r.done
 	r.limit = r.done + visits
-	r.ahead()
+	return r.ahead()
 }

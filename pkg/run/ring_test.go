@@ -44,9 +44,17 @@ func testRing(sizes []int64, bytes int64, f stream.File) *ring {
 	}
 	s.records = p.records
 	s.reader = stream.NewReader(stream.Options{Workers: 3, Clock: s.clock})
-	r := &ring{reads: s, memory: make([]byte, bytes)}
+	limits := [heldLines]int64{inRing: bytes}
+	r := &ring{reads: s, manager: newResidencyManager(p.records, limits), memory: make([]byte, bytes)}
 	r.entries, _ = p.layRing(Scheduled, &residency{resident: make([]bool, len(sizes)), ring: bytes})
 	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkEntry checks that an entry's bytes are those of its record.
@@ -61,8 +69,8 @@ func checkEntry(t *testing.T, r *ring, entry int) {
 }
 
 // With the least ring that the planner gives, every op's bytes are right and
-// stay right while it is in use, however reads are delayed; and reading
-// overlaps computing.
+// stay right while it is in use, however reads are delayed and whichever
+// visits are given up at a deadline or skipped.
 func TestRing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 60 {
@@ -83,23 +91,33 @@ func TestRing(t *testing.T) {
 			}
 			r := testRing(sizes, size, patternFile{delay: func() time.Duration { return <-delays }})
 			defer r.reads.reader.Close()
-			r.restart(int64(20 * len(sizes)))
+			must(t, r.restart(int64(20*len(sizes))))
 			for step := range 20 {
 				for i := range sizes {
 					if dr.IntN(15) == 0 {
-						r.skip()
+						must(t, r.skip())
 						continue
 					}
-					if err := r.acquire(t.Context(), i); err != nil {
+					deadline := never
+					if dr.IntN(4) == 0 {
+						deadline = r.reads.clock.Now() + time.Duration(dr.IntN(10))*time.Millisecond
+					}
+					switch arrived, err := r.acquire(t.Context(), i, deadline); {
+					case err != nil:
 						t.Fatal(err)
+					case !arrived && deadline == never:
+						t.Fatal("a read without a deadline missed it")
+					case !arrived:
+						must(t, r.leave())
+						continue
 					}
 					checkEntry(t, r, i)
 					time.Sleep(time.Duration(dr.IntN(10)) * time.Millisecond) // compute
 					checkEntry(t, r, i)
-					r.release()
+					must(t, r.release())
 				}
 				if step == 10 {
-					r.restart(int64(9 * len(sizes)))
+					must(t, r.restart(int64(9*len(sizes))))
 				}
 			}
 			if r.submitted > r.done {
@@ -116,15 +134,15 @@ func TestRingReadsAhead(t *testing.T) {
 		read := func() time.Duration { return 10 * time.Millisecond }
 		r := testRing(sizes, 6*footprint.RecordAlign, patternFile{delay: read})
 		defer r.reads.reader.Close()
-		r.restart(40)
+		must(t, r.restart(40))
 		start := time.Now()
 		for range 10 {
 			for i := range sizes {
-				if err := r.acquire(t.Context(), i); err != nil {
+				if _, err := r.acquire(t.Context(), i, never); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(20 * time.Millisecond)
-				r.release()
+				must(t, r.release())
 			}
 		}
 		if got, want := time.Since(start), 40*20*time.Millisecond+10*time.Millisecond; got != want {
@@ -137,7 +155,7 @@ func TestRingReadsAhead(t *testing.T) {
 func TestRingOutOfTurn(t *testing.T) {
 	r := testRing([]int64{1, 1}, 3*footprint.RecordAlign, patternFile{})
 	defer r.reads.reader.Close()
-	if err := r.acquire(context.Background(), 1); err == nil {
+	if _, err := r.acquire(context.Background(), 1, never); err == nil {
 		t.Error("entry 1 before entry 0 is no error")
 	}
 }

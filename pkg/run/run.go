@@ -1,10 +1,12 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"substrate/internal/mem"
 	"substrate/pkg/arch"
@@ -41,19 +43,21 @@ type Options struct {
 	ProcessBase int64
 	// Environment, if not nil, must allow the cap.
 	Environment *mem.Environment
-	// Verifier, if not nil, drives escalations in mode scheduled.
+	// Verifier, if not nil, drives escalations, but in mode exact.
 	Verifier Verifier
 	Trace    *trace.Writer
 	Clock    stream.Clock // nil: one that starts now
 
 	wrapFile  func(stream.File) stream.File // tests inject faults
 	asPlanned bool                          // tests: hold what the plan says, however much fits
+
+	bytesPerSec int64 // of the disk, by the plan
 }
 
 // Run is a loaded model, ready to generate. It is used by one goroutine.
 type Run struct {
 	program *program
-	plan    *doc.Plan // only where the verifier needs it
+	plan    *doc.Plan // only where the controller needs it
 	period  int64     // slot_period_tokens
 	lead    int64     // slot_lead_tokens
 	mode    Mode
@@ -80,9 +84,18 @@ type Run struct {
 	held              bool  // the tied embedding's visit, begun by the head
 	experts           [][]expert
 	banks             []bank
-	active            []activeTier // by op: an escalated tier's weights
+	skeleton          []*arch.Weights // by op: what is resident of its own tier, if that is a part of it
+	active            []activeTier    // by op: an escalated tier's weights
 	controller        *TierController
-	bundle            []int // by op: its index in op_bundles
+	bundle            []int   // by op: its index in op_bundles
+	ofBundle          []int32 // by index in op_bundles
+	manager           *ResidencyManager
+	history           *ExpertHistory
+	forecast          forecast
+	monitor           *RuntimeMonitor
+	fallbacks         FallbackPlanner
+	began             time.Duration // of the step
+	busy              int64         // of the reader, ns, at the last token's end
 	missing           []int32
 	logits            []float32
 	stepCount         int64
@@ -93,6 +106,9 @@ type Run struct {
 	opLine            doc.OpLine
 	slotLine          doc.SlotLine
 	tokenLine         doc.TokenLine
+	tierLine          doc.TierLine
+	signalLine        doc.SignalLine
+	fallbackLine      doc.FallbackLine
 	memoryLine        doc.MemoryLine
 	prefillNs, tokens int64
 	decodeNs          int64
@@ -169,9 +185,12 @@ func prepare(s *store.Store, planName string, b backend.Backend, o Options) (*Ru
 		mode: o.Mode, opt: o, counted: mem.NewArena(), backend: b, chunk: plan.PrefillChunk,
 		reads: reads{records: p.records, clock: o.Clock, trace: o.Trace, wrap: o.wrapFile, token: -1},
 	}
-	if o.Verifier != nil && o.Mode == Scheduled {
+	if o.Verifier != nil && o.Mode != Exact {
 		r.plan, r.poolBytes = plan.Plan, plan.PoolBytes
 	}
+	rate := cmp.Or(plan.Predicted.ReadBytesPerSec, plan.Budget.SSDBytesPerSec)
+	r.opt.bytesPerSec, r.monitor = rate, NewRuntimeMonitor(plan.Fallback, rate)
+	r.forecast = p.foresee(o.Mode, plan.Plan, r.planned, rate).scaled(plan.Fallback.LatencyWarnFactor)
 	m := s.Manifest()
 	if r.fixed, err = r.fixedMemory(&m.Profile); err != nil {
 		return nil, nil, err

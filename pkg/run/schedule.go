@@ -11,28 +11,48 @@ import (
 // last take the slots; their reads begin slot_lead_tokens before and are waited
 // for if late. So what is in a slot at a token is a function of the routing of
 // the tokens before, never of the disk.
+//
+// In mode fastest the choice is made at every token, and an upgrade is used
+// from when it is there.
 func (r *Run) scheduleSlots(ctx context.Context) error {
+	if r.mode == Fastest {
+		if r.monitor.Critical() {
+			return nil
+		}
+		return r.chooseAll()
+	}
 	period, lead := r.period, r.lead
 	switch at := r.tokens % period; {
 	case at == (period-lead)%period && r.tokens >= period-lead:
-		for l := range r.banks {
-			if b := &r.banks[l]; b.tier == 1 {
-				r.choose(b)
+		if err := r.chooseAll(); err != nil || lead > 0 {
+			return err
+		}
+		return r.awaitUpgrades(ctx)
+	case at == 0:
+		return r.awaitUpgrades(ctx)
+	}
+	return nil
+}
+
+func (r *Run) chooseAll() error {
+	for l := range r.banks {
+		if b := &r.banks[l]; b.tier == 1 {
+			if err := r.choose(b); err != nil {
+				return err
 			}
 		}
-		if lead > 0 {
-			return nil
-		}
-		fallthrough
-	case at == 0:
-		for l := range r.banks {
-			if b := &r.banks[l]; b.tier == 1 {
-				for i := range b.slots {
-					if s := &b.slots[i]; s.tag >= 0 && !s.ready {
-						if err := r.awaitSlot(ctx, s); err != nil {
-							return err
-						}
-					}
+	}
+	return nil
+}
+
+// awaitUpgrades waits for the slots that were chosen.
+func (r *Run) awaitUpgrades(ctx context.Context) error {
+	for l := range r.banks {
+		b := &r.banks[l]
+		for i := range b.slots {
+			if s := &b.slots[i]; b.tier == 1 && s.tag >= 0 && !s.ready {
+				if _, err := r.awaitSlot(ctx, s, never); err != nil {
+					return err
 				}
 			}
 		}
@@ -42,44 +62,33 @@ func (r *Run) scheduleSlots(ctx context.Context) error {
 
 // choose gives a layer's slots to the experts used last. Those that have one
 // keep it, the others take the slots of experts that are no longer among them.
-func (r *Run) choose(b *bank) {
-	experts := r.experts[b.layer]
+func (r *Run) choose(b *bank) error {
 	for i := range b.slots {
 		b.slots[i].pinned = false
 	}
-	r.missing = r.missing[:0]
-	for range b.slots {
-		best := int32(-1)
-		for e := range experts {
-			x := &experts[e]
-			if len(x.upgrade) == 0 || x.used == 0 || x.chosen {
-				continue
-			}
-			if best < 0 || x.used > experts[best].used {
-				best = int32(e)
-			}
-		}
-		if best < 0 {
-			break
-		}
-		experts[best].chosen = true
-		if s := b.of[best]; s >= 0 {
+	b.recent = r.history.Recent(b.recent[:0], b.layer, len(b.slots), b.may)
+	for _, e := range b.recent {
+		if s := b.of[e]; s >= 0 {
 			b.slots[s].pinned = true
-		} else {
-			r.missing = append(r.missing, best)
 		}
 	}
-	for _, e := range r.missing {
+	for _, e := range b.recent {
+		if b.of[e] >= 0 {
+			continue
+		}
 		s := b.victim()
+		if r.mode == Fastest && !b.slots[s].arrived() {
+			break // taking it would wait for its read
+		}
+		if err := r.fill(b, s, e, r.experts[b.layer][e].upgrade, stream.Promotion); err != nil {
+			return err
+		}
 		b.slots[s].pinned, b.slots[s].used = true, r.stepCount
-		r.fill(b, s, e, experts[e].upgrade, stream.Promotion)
 	}
 	for i := range b.slots {
 		b.slots[i].pinned = false
 	}
-	for e := range experts {
-		experts[e].chosen = false
-	}
+	return nil
 }
 
 // dropBanks takes all reads of slots back and empties the slots.
@@ -88,13 +97,8 @@ func (r *Run) dropBanks() {
 		b := &r.banks[l]
 		for i := range b.slots {
 			s := &b.slots[i]
-			for j := range s.n {
-				r.reads.drop(&s.reads[j])
-			}
-			s.tag, s.ready, s.pinned, s.used, s.n = -1, false, false, 0, 0
-		}
-		for e := range b.of {
-			b.of[e] = -1
+			r.empty(b, s)
+			s.pinned, s.used = false, 0
 		}
 	}
 }

@@ -50,23 +50,19 @@ func (r *Run) Score(ctx context.Context, ids []int32, see func(i int, logits []f
 		return Result{}, errors.New("nothing to score: no tokens")
 	}
 	g := &generation{Run: r, prompt: ids[:1], most: len(ids), digest: newDigest()}
-	g.begin()
-	err := g.score(ctx, ids, see)
-	r.ring.restart(0)
+	err := g.begin()
+	if err == nil {
+		err = g.score(ctx, ids, see)
+	}
 	r.dropBanks()
-	return g.result(MaxTokens), err
+	return g.result(MaxTokens), errors.Join(err, r.ring.restart(0))
 }
 
 func (g *generation) score(ctx context.Context, ids []int32, see func(i int, logits []float32) error) error {
 	for i := range ids {
 		start := g.reads.clock.Now()
 		if i > 0 {
-			g.decoding = true
-			g.reads.token = g.tokens
-			if err := g.switchTiers(ctx); err != nil {
-				return err
-			}
-			if err := g.scheduleSlots(ctx); err != nil {
+			if err := g.advance(ctx); err != nil {
 				return err
 			}
 		}
@@ -85,6 +81,7 @@ func (g *generation) score(ctx context.Context, ids []int32, see func(i int, log
 		}
 		if ns := int64(g.reads.clock.Now() - start); i > 0 {
 			g.decodeNs += ns
+			g.assess()
 		}
 	}
 	return nil

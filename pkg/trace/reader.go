@@ -57,6 +57,9 @@ func (r *Reader) Next() (line any, head *doc.TraceHead, err error) {
 	case doc.TraceSignal:
 		l := new(doc.SignalLine)
 		line, head = l, &l.TraceHead
+	case doc.TraceFallback:
+		l := new(doc.FallbackLine)
+		line, head = l, &l.TraceHead
 	case doc.TraceMemory:
 		l := new(doc.MemoryLine)
 		line, head = l, &l.TraceHead

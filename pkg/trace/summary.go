@@ -50,6 +50,9 @@ type Summary struct {
 	Ops           []OpTotal    `json:"ops"`   // of decode, the slowest first
 	Tiers         []TierTotal  `json:"tier_changes"`
 	Signals       []NamedCount `json:"signals"`
+	Fallbacks     []NamedCount `json:"fallbacks"`   // by strategy
+	SwapBytes     int64        `json:"swap_bytes"`  // the most of a sample
+	PressureNs    int64        `json:"pressure_ns"` // waited for memory, by the last sample
 	SlotChanges   int64        `json:"slot_changes"`
 	Digest        string       `json:"digest"`
 }
@@ -92,7 +95,7 @@ const maxTokens = 1 << 22
 func Summarize(name string, r io.Reader) (*Summary, error) {
 	s := &summarizer{
 		Summary: Summary{Format: FormatSummary},
-		reads:   map[string]*ReadTotal{}, ops: map[string]*OpTotal{}, tiers: map[string]*TierTotal{}, signals: map[string]*NamedCount{},
+		reads:   map[string]*ReadTotal{}, ops: map[string]*OpTotal{}, tiers: map[string]*TierTotal{}, signals: map[string]*NamedCount{}, fallbacks: map[string]*NamedCount{},
 	}
 	lines := NewReader(name, r)
 	for {
@@ -120,14 +123,15 @@ func Summarize(name string, r io.Reader) (*Summary, error) {
 // summarizer is a Summary in the making.
 type summarizer struct {
 	Summary
-	started bool
-	stepped bool
-	reads   map[string]*ReadTotal
-	ops     map[string]*OpTotal
-	tiers   map[string]*TierTotal
-	signals map[string]*NamedCount
-	times   []int64 // of decode steps
-	decode  int64   // bytes read in decode
+	started   bool
+	stepped   bool
+	reads     map[string]*ReadTotal
+	ops       map[string]*OpTotal
+	tiers     map[string]*TierTotal
+	signals   map[string]*NamedCount
+	fallbacks map[string]*NamedCount
+	times     []int64 // of decode steps
+	decode    int64   // bytes read in decode
 }
 
 // entry finds or makes a map's entry.
@@ -177,10 +181,13 @@ func (s *summarizer) add(line any) error {
 		}
 	case *doc.SignalLine:
 		entry(s.signals, l.Signal, NamedCount{Name: l.Signal}).Count++
+	case *doc.FallbackLine:
+		entry(s.fallbacks, l.Strategy, NamedCount{Name: l.Strategy}).Count++
 	case *doc.SlotLine:
 		s.SlotChanges++
 	case *doc.MemoryLine:
 		s.PeakBytes = max(s.PeakBytes, l.PeakBytes)
+		s.SwapBytes, s.PressureNs = max(s.SwapBytes, l.SwapBytes), l.PressureNs
 	case *doc.RunEnd:
 		s.Complete = true
 		s.PeakBytes, s.Exit, s.Reason, s.BitsServed, s.Digest = l.PeakBytes, l.Exit, l.Reason, l.BitsServed, l.Digest
@@ -226,7 +233,8 @@ func (s *summarizer) finish() {
 	s.Tiers = sorted(s.tiers, func(a, b *TierTotal) int {
 		return cmp.Or(cmp.Compare(b.Escalations, a.Escalations), cmp.Compare(a.Op, b.Op))
 	})
-	s.Signals = sorted(s.signals, func(a, b *NamedCount) int { return cmp.Compare(a.Name, b.Name) })
+	byName := func(a, b *NamedCount) int { return cmp.Compare(a.Name, b.Name) }
+	s.Signals, s.Fallbacks = sorted(s.signals, byName), sorted(s.fallbacks, byName)
 }
 
 // sorted lists a map's entries in order.
@@ -276,6 +284,12 @@ func (s *Summary) Print(out io.Writer) error {
 	row("slots", "%d changes", s.SlotChanges)
 	for _, n := range s.Signals {
 		row("signal", "%s\t%d", n.Name, n.Count)
+	}
+	for _, n := range s.Fallbacks {
+		row("fallback", "%s\t%d", n.Name, n.Count)
+	}
+	if s.SwapBytes > 0 || s.PressureNs > 0 {
+		row("pressure", "%s swapped out, %s waiting for memory", mib(s.SwapBytes), seconds(s.PressureNs))
 	}
 	for _, t := range s.Tiers[:min(len(s.Tiers), mostListed)] {
 		row("tiers", "%s\t%d up, %d down", t.Op, t.Escalations, t.Demotions)

@@ -18,7 +18,7 @@ type Volume uint8
 // Volumes of traces.
 const (
 	Off   Volume = iota
-	Token        // run_start, token, tier, signal, memory, run_end
+	Token        // run_start, token, tier, signal, fallback, memory, run_end
 	Full         // op, read and slot lines too
 )
 
@@ -182,6 +182,18 @@ func (t *Writer) Signal(l *doc.SignalLine) {
 	t.end()
 }
 
+// Fallback writes a line about a missed deadline.
+func (t *Writer) Fallback(l *doc.FallbackLine) {
+	if !t.Wants(Token) {
+		return
+	}
+	t.head(doc.TraceFallback, &l.TraceHead)
+	t.text("op", l.Op)
+	t.integer("tier", int64(l.Tier))
+	t.text("strategy", l.Strategy)
+	t.end()
+}
+
 // Memory writes a sample of the process's memory.
 func (t *Writer) Memory(l *doc.MemoryLine) {
 	if !t.Wants(Token) {
@@ -194,14 +206,16 @@ func (t *Writer) Memory(l *doc.MemoryLine) {
 	t.integer("go_heap_bytes", l.HeapBytes)
 	for _, f := range [...]struct {
 		name  string
-		bytes int64
+		value int64
 	}{
+		{"swap_bytes", l.SwapBytes},
+		{"pressure_ns", l.PressureNs},
 		{"backend_active_bytes", l.BackendActiveBytes},
 		{"backend_cache_bytes", l.BackendCacheBytes},
 		{"backend_peak_bytes", l.BackendPeakBytes},
 	} {
-		if f.bytes != 0 {
-			t.integer(f.name, f.bytes)
+		if f.value != 0 {
+			t.integer(f.name, f.value)
 		}
 	}
 	t.end()

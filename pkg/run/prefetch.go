@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"time"
 
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
@@ -11,7 +13,10 @@ import (
 	"substrate/pkg/trace"
 )
 
-// reads submits reads of records, waits for them and accounts for them.
+// reads submits reads of records, waits for them, with or without a deadline,
+// and accounts for them. With the queue of package stream and the ring, which
+// issues the reads of ops before they start, it is the run's prefetch
+// scheduler.
 type reads struct {
 	reader  *stream.Reader
 	files   []stream.File                 // by file of the manifest, nil for others
@@ -23,6 +28,7 @@ type reads struct {
 
 	token int64 // that is being computed
 	total int64 // bytes read
+	count int64 // reads of this step
 	after int64 // of it, after the first token
 	step  int64 // of it, in this step
 	wait  int64 // ns of this step that waited for reads
@@ -89,6 +95,28 @@ func (s *reads) await(ctx context.Context, q *request) error {
 	return nil
 }
 
+// never is the deadline of a read that must come, however late.
+const never = time.Duration(math.MaxInt64)
+
+// awaitUntil is await with a deadline of the run's clock. It reports whether
+// the read arrived; if not, it goes on.
+func (s *reads) awaitUntil(ctx context.Context, q *request, deadline time.Duration) (arrived bool, err error) {
+	if deadline == never || q.Ready() {
+		return true, s.await(ctx, q)
+	}
+	start := s.clock.Now()
+	arrived, err = s.reader.WaitUntil(ctx, q.Request, deadline)
+	s.wait += int64(s.clock.Now() - start)
+	if q.Pending() {
+		return false, err
+	}
+	s.account(q, true)
+	if err != nil {
+		err = fmt.Errorf("record %s: %w", s.records[q.record].id, err)
+	}
+	return arrived, err
+}
+
 // drop takes a read back.
 func (s *reads) drop(q *request) {
 	if q.Pending() && s.reader.Cancel(q.Request) {
@@ -99,6 +127,7 @@ func (s *reads) drop(q *request) {
 // account adds a finished read to the totals and the trace.
 func (s *reads) account(q *request, late bool) {
 	s.total += q.ReadBytes
+	s.count++
 	s.step += q.ReadBytes
 	if s.token >= 1 {
 		s.after += q.ReadBytes
