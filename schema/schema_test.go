@@ -24,6 +24,7 @@ var documents = map[string]any{
 	"table":       doc.Table{},
 	"machine":     doc.Machine{},
 	"plan":        doc.Plan{},
+	"policy":      doc.Policy{},
 	"feasibility": doc.Feasibility{},
 	"store":       doc.Manifest{},
 	"packed":      doc.Packed{},

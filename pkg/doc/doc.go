@@ -24,6 +24,7 @@ const (
 	FormatTable       = "sb.table/1"
 	FormatMachine     = "sb.machine/1"
 	FormatPlan        = "sb.plan/1"
+	FormatPolicy      = "sb.policy/1"
 	FormatFeasibility = "sb.feasibility/1"
 	FormatStore       = "sb.store/1"
 	FormatPacked      = "sb.packed/1"

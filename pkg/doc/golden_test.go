@@ -26,6 +26,7 @@ var goldens = map[string]func(name string, b []byte) (doc.Document, error){
 	"table":       readAs[doc.Table],
 	"machine":     readAs[doc.Machine],
 	"plan":        readAs[doc.Plan],
+	"policy":      readAs[doc.Policy],
 	"store":       readAs[doc.Manifest],
 	"packed":      readAs[doc.Packed],
 	"feasibility": readAs[doc.Feasibility],

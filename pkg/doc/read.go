@@ -18,6 +18,7 @@ func (p *Profile) formats() (string, string)     { return p.Format, FormatProfil
 func (t *Table) formats() (string, string)       { return t.Format, FormatTable }
 func (m *Machine) formats() (string, string)     { return m.Format, FormatMachine }
 func (p *Plan) formats() (string, string)        { return p.Format, FormatPlan }
+func (p *Policy) formats() (string, string)      { return p.Format, FormatPolicy }
 func (f *Feasibility) formats() (string, string) { return f.Format, FormatFeasibility }
 func (m *Manifest) formats() (string, string)    { return m.Format, FormatStore }
 func (p *Packed) formats() (string, string)      { return p.Format, FormatPacked }

@@ -103,6 +103,21 @@ func TestRefusals(t *testing.T) {
 		"/memory/total_bytes": func(m *doc.Machine) { m.Memory.TotalBytes = -1 },
 		"/threads":            func(m *doc.Machine) { m.Threads = -1 },
 	})
+	refusals(t, "policy", map[string]func(*doc.Policy){
+		"/pins/0":                       func(p *doc.Policy) { p.Pins[0].Op = "lm_head" },
+		"/pins/0#neither":               func(p *doc.Policy) { p.Pins[0].MinBits = 0 },
+		"/pins/0#both":                  func(p *doc.Policy) { p.Pins[0].Level = "bf16" },
+		"/pins/0/kind":                  func(p *doc.Policy) { p.Pins[0].Kind = "mystery" },
+		"/pins/0/min_bits":              func(p *doc.Policy) { p.Pins[0].MinBits = 17 },
+		"/pins/0/reason":                func(p *doc.Policy) { p.Pins[0].Reason = "" },
+		"/pins/1/layers/1":              func(p *doc.Policy) { p.Pins[1].Layers[1] = 0 },
+		"/pins/2/layers":                func(p *doc.Policy) { p.Pins[2].Layers = []int{0} },
+		"/super_experts/loss_factor":    func(p *doc.Policy) { p.SuperExperts.LossFactor = math.NaN() },
+		"/super_experts/min_bits":       func(p *doc.Policy) { p.SuperExperts.MinBits = 0 },
+		"/rare_experts/hit_share_below": func(p *doc.Policy) { p.RareExperts.HitShareBelow = 2 },
+		"/rare_experts/min_bits":        func(p *doc.Policy) { p.RareExperts.MinBits = -1 },
+		"/max_classes_per_layer":        func(p *doc.Policy) { p.MaxClasses = -1 },
+	})
 	refusals(t, "store", map[string]func(*doc.Manifest){
 		"/align_bytes":             func(m *doc.Manifest) { m.Align = 1000 },
 		"/scale_type":              func(m *doc.Manifest) { m.ScaleType = "f8" },
