@@ -17,18 +17,13 @@ type MeasureOptions struct {
 	Levels    []doc.Level
 	Threads   int
 	Progress  func(done, total int)
-	// Link, if not nil, is other text, on which routing is observed.
+	// Link, if not nil, is other text, on which routing is observed and whole
+	// plans are measured.
 	Link *Data
 	// Int8, if not nil, is a backend with int8 activations whose own loss is
 	// measured too. It must be fresh.
 	Int8 backend.Backend
 }
-
-// additiveError bounds how far the KL of a whole plan lies from the sum of its
-// ops' KLs, as a share of the sum, where no link was fitted: published figures
-// for 3.3 to 4.6 bits per weight are 0.9 to 1.35 of the sum, ours for a small
-// random model 0.6.
-const additiveError = 0.6
 
 // measurement is one run of sb-calibrate measure.
 type measurement struct {
@@ -65,7 +60,7 @@ func Measure(ctx context.Context, b backend.Backend, src Source, data *Data, opt
 	p, stats := m.p, m.coder.enc.Stats
 	t := &doc.Table{
 		Format: doc.FormatTable, Synthetic: p.Synthetic, Profile: *p, Data: []doc.DataPart{data.Part},
-		Encodings: opt.Encodings, Levels: opt.Levels, Link: doc.Link{Source: "additive", Scale: 1, Exponent: 1, Error: additiveError},
+		Encodings: opt.Encodings, Levels: opt.Levels, Link: additiveLink(),
 	}
 	// The numeric floor: the reference against itself through the same path
 	// that measures every branch.
@@ -87,6 +82,9 @@ func Measure(ctx context.Context, b backend.Backend, src Source, data *Data, opt
 	}
 	if opt.Link != nil {
 		t.Data = append(t.Data, opt.Link.Part)
+		if t.Link, err = m.fitLink(ctx, t); err != nil {
+			return nil, nil, fmt.Errorf("whole plans: %w", err)
+		}
 	}
 	return t, stats, nil
 }
