@@ -260,7 +260,7 @@ func (f *runFlags) options(s *store.Store) (*run.Options, error) {
 	}
 	o := &run.Options{
 		Mode: mode, Context: f.context, KVType: f.kv, Threads: f.backend.Threads.Count(), Activations: f.backend.Activations,
-		Seed: int64(*f.seed), Temperature: f.temperature, Clock: stream.StartClock(),
+		Seed: int64(*f.seed), Sampling: run.Sampling{Temperature: f.temperature}, Clock: stream.StartClock(),
 	}
 	if f.backend.Backend != "cpu" {
 		o.Activations = "f32"

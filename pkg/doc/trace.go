@@ -2,8 +2,8 @@ package doc
 
 // Types of trace lines. Every line of a trace has type, t_ns (monotonic,
 // since the run's start) and token: the index of the generated token being
-// computed. Loading is token -1, prefill is part of token 0, which it ends
-// with.
+// computed. Loading is token -1, a prefill is part of the token that it ends
+// with: 0, and in a chat the first one of each answer.
 const (
 	TraceRunStart = "run_start"
 	TraceToken    = "token"
@@ -141,7 +141,7 @@ type MemoryLine struct {
 type RunEnd struct {
 	TraceHead
 	Exit            int     `json:"exit"`
-	Reason          string  `json:"reason"` // "stop_token", "max_tokens", "context_full", "interrupted", "error"
+	Reason          string  `json:"reason"` // "stop_token", "stop_string", "max_tokens", "context_full", "interrupted", "error"
 	Tokens          int64   `json:"tokens"` // decoded
 	DecodeNs        int64   `json:"decode_ns"`
 	PrefillNs       int64   `json:"prefill_ns"`

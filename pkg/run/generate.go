@@ -40,15 +40,19 @@ func (r *Result) TokensPerSec() float64 {
 // Reasons of an end.
 const (
 	StopToken   = "stop_token"
+	StopString  = "stop_string"
 	MaxTokens   = "max_tokens"
 	ContextFull = "context_full"
 	Interrupted = "interrupted"
 	Failed      = "error"
 )
 
+// ErrStopString is what emit returns to end an answer in good order.
+var ErrStopString = errors.New("a stop string ends the answer")
+
 // Generate continues a prompt until a stop token, by at most most tokens (0:
 // as the context has room for), and calls emit for every token but the stop
-// token. An error of emit ends it.
+// token. An error of emit ends it; [ErrStopString] is none.
 //
 // The run starts from a clean state: what it generated before leaves no
 // trace in the result. The result is a function of store, plan, prompt, seed
@@ -63,7 +67,24 @@ func (r *Run) Generate(ctx context.Context, prompt []int32, most int, emit func(
 	if most < 1 {
 		most = r.opt.Context
 	}
+	r.begin()
 	g := &generation{Run: r, prompt: prompt, most: most, digest: newDigest()}
+	return g.generate(ctx, emit)
+}
+
+// generation is one answer to a prompt.
+type generation struct {
+	*Run
+	prompt []int32
+	cached int // of the prompt: tokens that the KV cache has
+	most   int
+	before int64 // tokens generated before, in the turns of a chat
+	digest *digest
+	next   [1]int32
+}
+
+// generate runs to the end and leaves the run ready for another.
+func (g *generation) generate(ctx context.Context, emit func(int32) error) (Result, error) {
 	reason, err := g.run(ctx, emit)
 	switch {
 	case err == nil:
@@ -72,22 +93,16 @@ func (r *Run) Generate(ctx context.Context, prompt []int32, most int, emit func(
 	default:
 		reason = Failed
 	}
-	r.dropBanks()
-	err = errors.Join(err, r.ring.restart(0), r.sample())
+	g.dropBanks()
+	err = errors.Join(err, g.ring.restart(0), g.Run.sample())
 	return g.result(reason), err
 }
 
-// generation is one call of Generate.
-type generation struct {
-	*Run
-	prompt []int32
-	most   int
-	digest *digest
-	next   [1]int32
-}
+// pos is the position of the token that was picked last.
+func (g *generation) pos() int { return len(g.prompt) + int(g.tokens-g.before) - 1 }
 
 func (g *generation) run(ctx context.Context, emit func(int32) error) (reason string, err error) {
-	if err := g.begin(); err != nil {
+	if err := g.schedule(); err != nil {
 		return "", err
 	}
 	id, err := g.prefill(ctx)
@@ -98,13 +113,14 @@ func (g *generation) run(ctx context.Context, emit func(int32) error) (reason st
 		if g.stops(id) {
 			return StopToken, nil
 		}
-		if err := emit(id); err != nil {
+		switch err := emit(id); {
+		case err == ErrStopString:
+			return StopString, nil
+		case err != nil:
 			return "", err
-		}
-		switch pos := len(g.prompt) + int(g.tokens) - 1; {
-		case g.tokens >= int64(g.most):
+		case g.tokens-g.before >= int64(g.most):
 			return MaxTokens, nil
-		case pos >= g.opt.Context:
+		case g.pos() >= g.opt.Context:
 			return ContextFull, nil
 		}
 		if id, err = g.decode(ctx, id); err != nil {
@@ -114,28 +130,36 @@ func (g *generation) run(ctx context.Context, emit func(int32) error) (reason st
 }
 
 // begin resets what one prompt must not leave to the next.
-func (g *generation) begin() error {
-	r := g.Run
+func (r *Run) begin() {
 	r.dropBanks()
 	r.resetTiers()
-	r.held, r.decoding = false, false
-	r.tokens, r.prefillNs, r.decodeNs = 0, 0, 0
+	r.tokens, r.turns, r.prefillNs, r.decodeNs = 0, 0, 0, 0
 	r.servedBits, r.servedWeights, r.needed = 0, 0, 0
-	r.reads.token, r.reads.after = 0, 0
-	r.sampler = newSampler(r.opt.Temperature, uint64(r.opt.Seed))
+	r.reads.after = 0
+	r.sampler = newSampler(r.opt.Sampling, r.program.arch.VocabSize, uint64(r.opt.Seed))
 	r.history.Reset()
 	r.monitor.Reset()
 	r.fallbacks = FallbackPlanner{}
 	if r.opt.Verifier != nil {
 		r.opt.Verifier.Reset()
 	}
-	steps := (len(g.prompt)+r.chunk-1)/r.chunk + min(g.most, r.opt.Context-len(g.prompt)+1) - 1
-	return r.ring.restart(int64(steps) * int64(len(r.ring.entries)))
 }
 
-// prefill computes the prompt in chunks and picks the first token.
+// schedule begins the reads of an answer.
+func (g *generation) schedule() error {
+	g.held, g.decoding = false, false
+	g.reads.token = g.tokens
+	g.turns++
+	g.sampler.see(g.prompt[g.cached:])
+	chunks := (len(g.prompt) - g.cached + g.chunk - 1) / g.chunk
+	steps := chunks + min(g.most, g.opt.Context-len(g.prompt)+1) - 1
+	return g.ring.restart(int64(steps) * int64(len(g.ring.entries)))
+}
+
+// prefill computes what the cache lacks of the prompt, in chunks, and picks
+// the first token.
 func (g *generation) prefill(ctx context.Context) (id int32, err error) {
-	for at := 0; at < len(g.prompt); at += g.chunk {
+	for at := g.cached; at < len(g.prompt); at += g.chunk {
 		chunk := g.prompt[at:min(at+g.chunk, len(g.prompt))]
 		last := at+len(chunk) == len(g.prompt)
 		start := g.reads.clock.Now()
@@ -165,7 +189,7 @@ func (g *generation) decode(ctx context.Context, id int32) (int32, error) {
 		return 0, err
 	}
 	g.next[0] = id
-	if err := g.step(ctx, g.next[:], len(g.prompt)+int(g.tokens)-1, true); err != nil {
+	if err := g.step(ctx, g.next[:], g.pos(), true); err != nil {
 		return 0, err
 	}
 	id, err := g.pick()
@@ -250,7 +274,7 @@ func (g *generation) result(reason string) Result {
 		ReadBytes: r.reads.total, DecodeReadBytes: r.reads.after, PeakBytes: r.peak.Peak, AnonymousBytes: r.peak.Anonymous,
 		CapBytes: r.opt.CapBytes, Digest: g.digest.run(),
 	}
-	if decoded := r.tokens - 1; decoded > 0 {
+	if decoded := r.tokens - r.turns; decoded > 0 {
 		res.NeededBytes = r.needed / decoded
 		res.BitsServed = r.servedBits / r.servedWeights
 	}

@@ -55,6 +55,7 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 	if b, ok := r.backend.(backend.Based); ok {
 		f.ProcessBase += b.BaseBytes()
 	}
+	f.ProcessBase += o.Sampling.SamplerBytes(profile.Architecture.VocabSize)
 	if o.Tokenizer > 0 {
 		f.Tokenizer = footprint.TokenizerBytes(o.Tokenizer)
 	}

@@ -36,7 +36,7 @@ type Options struct {
 	Workers      int    // reads under way at once; 0 is 4
 	PromptTokens int    // of the prompt to come: it must fit the context
 	Seed         int64
-	Temperature  float64
+	Sampling     Sampling
 	// Tokenizer and ProcessBase replace the estimates of the ledger, in bytes;
 	// 0 keeps them.
 	Tokenizer   int64
@@ -112,9 +112,11 @@ type Run struct {
 	memoryLine        doc.MemoryLine
 	prefillNs, tokens int64
 	decodeNs          int64
+	turns             int64 // prompts that were answered since begin
 	decoding          bool
 
-	onRoute func(layer int, experts []int32) // tests watch
+	onRoute        func(layer int, experts []int32) // tests watch
+	alwaysDecoding bool                             // tests: the prompt has deadlines too
 }
 
 // activeTier is an escalated tier of an op.
@@ -227,8 +229,8 @@ func (o *Options) complete(plan *doc.Plan, a *doc.Architecture) error {
 	if o.Clock == nil {
 		o.Clock = stream.StartClock()
 	}
-	if o.Temperature < 0 {
-		return fmt.Errorf("temperature %v: want 0 or more", o.Temperature)
+	if err := o.Sampling.Check(); err != nil {
+		return err
 	}
 	o.Context = min(o.Context, a.ContextTokens)
 	if o.PromptTokens > o.Context {

@@ -49,8 +49,9 @@ func (r *Run) Score(ctx context.Context, ids []int32, see func(i int, logits []f
 	if len(ids) == 0 {
 		return Result{}, errors.New("nothing to score: no tokens")
 	}
+	r.begin()
 	g := &generation{Run: r, prompt: ids[:1], most: len(ids), digest: newDigest()}
-	err := g.begin()
+	err := g.schedule()
 	if err == nil {
 		err = g.score(ctx, ids, see)
 	}

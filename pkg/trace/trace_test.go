@@ -193,7 +193,7 @@ func TestValidate(t *testing.T) {
 		"5 without breach":   {func(l []any) []any { end(l).Exit = 5; return l }, "/exit: 5 with a peak of 900"},
 		"waits too long":     {func(l []any) []any { l[4].(*doc.OpLine).WaitNs = 10; return l }, "t:5: /wait_ns"},
 		"odd phase":          {func(l []any) []any { l[5].(*doc.TokenLine).Phase = "x"; return l }, "t:6: /phase"},
-		"decode out of turn": {func(l []any) []any { l[12].(*doc.TokenLine).Token = 2; l[13].(*doc.RunEnd).Token = 2; return l }, "t:13: /token: decode step 1 is of token 2"},
+		"decode out of turn": {func(l []any) []any { l[12].(*doc.TokenLine).Token = 2; l[13].(*doc.RunEnd).Token = 2; return l }, "t:13: /token: decode step after 1 tokens is of token 2"},
 		"negative bytes":     {func(l []any) []any { l[8].(*doc.ReadLine).Bytes = -1; return l }, "t:9: /bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

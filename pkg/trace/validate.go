@@ -34,7 +34,7 @@ type validator struct {
 	end   *doc.RunEnd
 	last  doc.TraceHead
 
-	sampled, decoded    int64
+	sampled             int64
 	prefillNs, decodeNs int64
 	reads, decodeReads  int64
 	peak                int64
@@ -116,14 +116,17 @@ func (v *validator) token(l *doc.TokenLine) error {
 	switch l.Phase {
 	case "prefill":
 		v.prefillNs += l.TimeNs
-		if v.decoded > 0 {
-			return v.r.Errorf("/phase", "prefill after decode")
+		next := v.sampled
+		if l.ID >= 0 {
+			next--
+		}
+		if l.Token != next {
+			return v.r.Errorf("/token", "prefill after %d tokens is of token %d", next, l.Token)
 		}
 	case "decode":
 		v.decodeNs += l.TimeNs
-		v.decoded++
-		if l.Token != v.decoded || l.Tokens != 1 {
-			return v.r.Errorf("/token", "decode step %d is of token %d and of %d tokens", v.decoded, l.Token, l.Tokens)
+		if l.ID < 0 || l.Token != v.sampled-1 || l.Token < 1 || l.Tokens != 1 {
+			return v.r.Errorf("/token", "decode step after %d tokens is of token %d and of %d tokens", v.sampled-1, l.Token, l.Tokens)
 		}
 	default:
 		return v.r.Errorf("/phase", "%q: want prefill or decode", l.Phase)
