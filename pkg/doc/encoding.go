@@ -21,8 +21,8 @@ type Encoding struct {
 	Scale      string         `json:"scale"` // "bf16" or "f16": type of scales and biases, and of dense 16-bit matrices
 	Fit        string         `json:"fit"`   // "minmax", "lsq", "gptq"; "none" where bits >= 16
 	FitVersion int            `json:"fit_version"`
-	Residual   bool           `json:"residual,omitempty"` // codes the error that the records below leave
-	Roles      []RoleEncoding `json:"roles,omitempty"`    // exceptions, sorted by role
+	Residual   bool           `json:"residual,omitzero"` // codes the error that the records below leave
+	Roles      []RoleEncoding `json:"roles,omitempty"`   // exceptions, sorted by role
 }
 
 // RoleEncoding overrides bits and group for one role of an encoding.

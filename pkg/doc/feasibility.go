@@ -4,7 +4,7 @@ package doc
 // budget, on which axis it fails, and the smallest changes that help.
 type Feasibility struct {
 	Format       string      `json:"format"`
-	Synthetic    bool        `json:"synthetic,omitempty"`
+	Synthetic    bool        `json:"synthetic,omitzero"`
 	ModelID      string      `json:"model_id"`
 	Status       string      `json:"status"` // "feasible" or "infeasible"
 	Source       string      `json:"source"` // what the quality numbers are: "measured", "prior", "synthetic"

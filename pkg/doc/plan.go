@@ -6,7 +6,7 @@ package doc
 // escalation policy.
 type Plan struct {
 	Format       string           `json:"format"`
-	Synthetic    bool             `json:"synthetic,omitempty"`
+	Synthetic    bool             `json:"synthetic,omitzero"`
 	ModelID      string           `json:"model_id"`
 	HeaderSHA256 string           `json:"header_sha256,omitempty"` // of the profile the plan was made for
 	TableSHA256  string           `json:"table_sha256,omitempty"`
@@ -87,7 +87,7 @@ type Tier struct {
 	ComputeNs   int64      `json:"compute_ns"`             // one token through the op
 	// Disagreement is how far the op's output at this tier is from its top
 	// tier's on calibration text, ||y_top - y|| / ||y_top||; 0 if not measured.
-	Disagreement float64 `json:"expected_disagreement,omitempty"`
+	Disagreement float64 `json:"expected_disagreement,omitzero"`
 }
 
 // Prefetch is a read to start while op StartDuring computes, due before op
@@ -98,7 +98,7 @@ type Prefetch struct {
 	Record         string `json:"record"`
 	StartDuring    string `json:"start_during"`
 	DeadlineBefore string `json:"deadline_before"`
-	WrapsToken     bool   `json:"wraps_token,omitempty"`
+	WrapsToken     bool   `json:"wraps_token,omitzero"`
 }
 
 // Fallback strategies for a read that misses its deadline.
@@ -189,7 +189,7 @@ type Prediction struct {
 	SpeedSource       string  `json:"speed_source"`
 	ReadBytesPerToken int64   `json:"read_bytes_per_token"` // expected, after the first token
 	// ReadBytesPerSec is the rate that reads of a record were assumed to have.
-	ReadBytesPerSec int64   `json:"read_bytes_per_second,omitempty"`
+	ReadBytesPerSec int64   `json:"read_bytes_per_second,omitzero"`
 	BitsPerWeight   float64 `json:"bits_per_weight"` // default path, scales included, all parameters
 }
 

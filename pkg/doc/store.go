@@ -4,7 +4,7 @@ package doc
 // that the store is complete.
 type Manifest struct {
 	Format      string         `json:"format"`
-	Synthetic   bool           `json:"synthetic,omitempty"`
+	Synthetic   bool           `json:"synthetic,omitzero"`
 	ModelID     string         `json:"model_id"`
 	Profile     Profile        `json:"profile"`
 	Align       int64          `json:"align_bytes"` // of every record in its file
@@ -49,12 +49,12 @@ type TensorLayout struct {
 	Rows   int    `json:"rows"`
 	Cols   int    `json:"cols"`
 	DType  string `json:"dtype"` // "codes", "bf16", "f16", "f32"
-	Bits   int    `json:"bits,omitempty"`
-	Group  int    `json:"group,omitempty"`
+	Bits   int    `json:"bits,omitzero"`
+	Group  int    `json:"group,omitzero"`
 	Scale  string `json:"scale,omitempty"` // type of scales and biases
 	Data   int64  `json:"data_offset"`
-	Scales int64  `json:"scales_offset,omitempty"`
-	Biases int64  `json:"biases_offset,omitempty"`
+	Scales int64  `json:"scales_offset,omitzero"`
+	Biases int64  `json:"biases_offset,omitzero"`
 }
 
 // Record is one contiguous byte range of the store: an op or expert at one
@@ -67,15 +67,15 @@ type Record struct {
 	Layout   int    `json:"layout"` // index into layouts
 	File     int    `json:"file"`   // index into files
 	Offset   int64  `json:"offset"`
-	Bytes    int64  `json:"stored_bytes"`   // in the file
-	Zstd     bool   `json:"zstd,omitempty"` // one frame; raw otherwise
-	CRC32C   uint32 `json:"crc32c"`         // of the raw bytes
+	Bytes    int64  `json:"stored_bytes"`  // in the file
+	Zstd     bool   `json:"zstd,omitzero"` // one frame; raw otherwise
+	CRC32C   uint32 `json:"crc32c"`        // of the raw bytes
 }
 
 // Packed is the line that sb-pack prints and sb-run reads.
 type Packed struct {
 	Format      string `json:"format"`
-	Synthetic   bool   `json:"synthetic,omitempty"`
+	Synthetic   bool   `json:"synthetic,omitzero"`
 	Store       string `json:"store"` // absolute path
 	Manifest    string `json:"manifest_sha256"`
 	Plan        string `json:"plan"` // name of the first plan

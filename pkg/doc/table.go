@@ -13,7 +13,7 @@ const (
 // the bytes it costs and the quality it loses.
 type Table struct {
 	Format     string       `json:"format"`
-	Synthetic  bool         `json:"synthetic,omitempty"`
+	Synthetic  bool         `json:"synthetic,omitzero"`
 	Profile    Profile      `json:"profile"`
 	WeightsSHA string       `json:"weights_sha256,omitempty"` // content digest of the weights
 	Statistics string       `json:"statistics_sha256,omitempty"`
@@ -39,9 +39,9 @@ type DataPart struct {
 // Item is what the planner decides on: an op that owns a record.
 type Item struct {
 	Op       string      `json:"op"`
-	GateMass float64     `json:"gate_mass,omitempty"` // experts: mean over tokens of the normalised router weight, summed over a layer to 1
-	HitShare float64     `json:"hit_share,omitempty"` // experts: share of tokens that route here; sums to experts_per_token over a layer
-	Levels   []ItemLevel `json:"levels"`              // any order; the planner cleans and sorts
+	GateMass float64     `json:"gate_mass,omitzero"` // experts: mean over tokens of the normalised router weight, summed over a layer to 1
+	HitShare float64     `json:"hit_share,omitzero"` // experts: share of tokens that route here; sums to experts_per_token over a layer
+	Levels   []ItemLevel `json:"levels"`             // any order; the planner cleans and sorts
 }
 
 // ItemLevel is the cost of one item at one level, every other op at the

@@ -28,7 +28,7 @@ type TraceHead struct {
 type RunStart struct {
 	TraceHead
 	Format       string       `json:"format"`
-	Synthetic    bool         `json:"synthetic,omitempty"`
+	Synthetic    bool         `json:"synthetic,omitzero"`
 	Volume       string       `json:"volume"` // "token": without lines of ops, reads and slots; "full"
 	ModelID      string       `json:"model_id"`
 	Manifest     string       `json:"manifest_sha256"`
@@ -88,7 +88,7 @@ type ReadLine struct {
 	Bytes   int64  `json:"bytes"` // read from the file
 	QueueNs int64  `json:"queue_ns"`
 	TimeNs  int64  `json:"time_ns"`
-	Late    bool   `json:"late,omitempty"`
+	Late    bool   `json:"late,omitzero"`
 }
 
 // SlotLine is one change of a slot.
@@ -128,13 +128,13 @@ type MemoryLine struct {
 	// SwapBytes is what of the process is swapped out, PressureNs how long
 	// processes of its cgroup or machine have waited for memory since the run
 	// began: pressure from outside, where the system tells.
-	SwapBytes  int64 `json:"swap_bytes,omitempty"`
-	PressureNs int64 `json:"pressure_ns,omitempty"`
+	SwapBytes  int64 `json:"swap_bytes,omitzero"`
+	PressureNs int64 `json:"pressure_ns,omitzero"`
 	// Of a backend with an allocator of its own: buffers in use, slabs
 	// included, freed ones that it keeps, and the most ever in use.
-	BackendActiveBytes int64 `json:"backend_active_bytes,omitempty"`
-	BackendCacheBytes  int64 `json:"backend_cache_bytes,omitempty"`
-	BackendPeakBytes   int64 `json:"backend_peak_bytes,omitempty"`
+	BackendActiveBytes int64 `json:"backend_active_bytes,omitzero"`
+	BackendCacheBytes  int64 `json:"backend_cache_bytes,omitzero"`
+	BackendPeakBytes   int64 `json:"backend_peak_bytes,omitzero"`
 }
 
 // RunEnd is the last line of a trace.

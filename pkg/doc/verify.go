@@ -10,7 +10,7 @@ import (
 // on text that no part of the plan has seen.
 type Verify struct {
 	Format      string          `json:"format"`
-	Synthetic   bool            `json:"synthetic,omitempty"`
+	Synthetic   bool            `json:"synthetic,omitzero"`
 	ModelID     string          `json:"model_id"`
 	Reference   string          `json:"reference"` // what KL is measured against
 	Target      string          `json:"target"`    // "plan", "store"
