@@ -42,6 +42,15 @@ func (e *Encoding) Role(role string) (bits, group int) {
 	return e.Bits, e.Group
 }
 
+// LeastBits is the width of the role that has the fewest bits.
+func (e *Encoding) LeastBits() int {
+	least := e.Bits
+	for _, r := range e.Roles {
+		least = min(least, r.Bits)
+	}
+	return least
+}
+
 // EncodingID names an encoding: "q4g64-bf16-lsq1", "r3g64-bf16-lsq1" for a
 // residual, "bf16" and "f32" for dense ones; role exceptions follow, as in
 // "q4g64-bf16-lsq1,down=q6g64".

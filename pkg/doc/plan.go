@@ -31,6 +31,7 @@ type Plan struct {
 	Predicted    Prediction       `json:"predicted"`
 	Uniform      *UniformControl  `json:"uniform,omitempty"` // the best single encoding at equal bytes
 	Certificate  *Certificate     `json:"certificate,omitempty"`
+	Pins         []PlanPin        `json:"pins,omitempty"` // precisions that the plan's policy holds
 	Annotations  Annotations      `json:"annotations,omitempty"`
 }
 
@@ -42,6 +43,15 @@ type Budget struct {
 	QualityLossCap     float64 `json:"quality_loss_cap"`         // nats per token; 0: none
 	TargetTokensPerSec float64 `json:"target_tokens_per_second"` // 0: half of the prediction for the best plan without streaming, or else for the fastest
 	ContextTokens      int     `json:"context_tokens"`
+}
+
+// PlanPin is a precision below which a policy keeps the plan from going, with
+// the ops that it is of: at least MinBits, or just Level.
+type PlanPin struct {
+	Reason  string   `json:"reason"`
+	MinBits int      `json:"min_bits,omitzero"`
+	Level   string   `json:"level,omitempty"`
+	Ops     []string `json:"ops"`
 }
 
 // CatalogRecord is one record that the plan's tiers need.

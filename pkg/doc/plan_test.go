@@ -92,7 +92,12 @@ func validPlan() *doc.Plan {
 }
 
 func TestPlanValidates(t *testing.T) {
-	if err := validPlan().Validate(); err != nil {
+	p := validPlan()
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	p.Pins = []doc.PlanPin{{Reason: "a block", MinBits: 2, Ops: []string{"block_0.attn", "block_0.mlp"}}, {Reason: "a head", Level: q4, Ops: []string{"embedding"}}}
+	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -117,6 +122,15 @@ func TestPlanInvariants(t *testing.T) {
 		spoil func(*doc.Plan)
 		want  []string
 	}{
+		{"pin", func(p *doc.Plan) {
+			p.Pins = []doc.PlanPin{{Reason: "a head", MinBits: 5, Ops: []string{"block_0.mlp"}}}
+		}, []string{"/op_bundles/2/tiers/0/level", `"block_0.mlp"`, "tier 0", "2 bits", "pinned at 5 bits", "a head"}},
+		{"pin of a level", func(p *doc.Plan) {
+			p.Pins = []doc.PlanPin{{Reason: "a head", Level: q4, Ops: []string{"block_0.attn", "block_1.expert_1"}}}
+		}, []string{"/op_bundles/4/tiers/0/level", `"block_1.expert_1"`, q4}},
+		{"1: pinned op", func(p *doc.Plan) {
+			p.Pins = []doc.PlanPin{{Reason: "a head", MinBits: 5, Ops: []string{"block_9.mlp"}}}
+		}, []string{"invariant 1", `"block_9.mlp"`}},
 		{"1: required record", func(p *doc.Plan) { p.OpBundles[2].Tiers[1].Requires[1] = "block_0.mlp.residual_9" },
 			[]string{"/op_bundles/2/tiers/1/requires/1: invariant 1:", `op "block_0.mlp" tier 1`, "block_0.mlp.residual_9", "not in the catalog"}},
 		{"1: record of another op", func(p *doc.Plan) { p.OpBundles[2].Tiers[0].Requires[0] = "embedding.skeleton" },

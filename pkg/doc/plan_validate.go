@@ -17,6 +17,8 @@ import (
 //  7. everything in the ledger together fits max_ram_bytes, in both modes
 //  8. the records together fit max_ssd_cache_bytes, unless that is 0
 //
+// and that no tier goes below a pin.
+//
 // A plan that passes never exceeds its budget under its escalation policy.
 func (p *Plan) Validate() error {
 	v := planValidator{
@@ -25,7 +27,7 @@ func (p *Plan) Validate() error {
 		ops:     make(map[string]int, len(p.OpBundles)),
 	}
 	for _, step := range []func(){
-		v.header, v.index, v.catalog, v.bundles, v.residencies, v.pool, v.totals,
+		v.header, v.index, v.catalog, v.bundles, v.residencies, v.pool, v.totals, v.pins,
 	} {
 		if step(); v.err != nil {
 			return v.err
@@ -425,6 +427,43 @@ func (v *planValidator) totals() {
 	}
 	if limit := p.Budget.MaxSSDCacheBytes; limit > 0 && disk > limit {
 		v.fail(at("tensor_catalog"), "invariant 8: the records take %d bytes on disk, max_ssd_cache_bytes is %d", disk, limit)
+	}
+}
+
+// pins checks that ops have the precision that a pin says. Norms and routers
+// are stored dense whatever their encoding.
+func (v *planValidator) pins() {
+	p := v.plan
+	bits := make(map[string]int, len(p.Encodings))
+	for i := range p.Encodings {
+		bits[p.Encodings[i].ID] = p.Encodings[i].LeastBits()
+	}
+	for i := range p.Pins {
+		pin := &p.Pins[i]
+		if pin.Reason == "" || len(pin.Ops) == 0 || (pin.MinBits < 1) == (pin.Level == "") || pin.MinBits > maxPinBits {
+			v.fail(at("pins", i), "min_bits %d, level %q, %d ops, reason %q: want one of bits and level, ops and a reason", pin.MinBits, pin.Level, len(pin.Ops), pin.Reason)
+			return
+		}
+		for j, op := range pin.Ops {
+			n, ok := v.ops[op]
+			if !ok {
+				v.fail(at("pins", i, "ops", j), "invariant 1: pin of op %q, which has no bundle", op)
+				return
+			}
+			b := &p.OpBundles[n]
+			if b.Kind == KindNorm || b.Kind == KindMoERouter {
+				continue
+			}
+			for t := range b.Tiers {
+				sum := 0
+				for _, id := range b.Tiers[t].Requires {
+					sum += bits[p.Catalog[v.records[id]].Encoding]
+				}
+				if sum < pin.MinBits || pin.Level != "" && b.Tiers[t].Level != pin.Level {
+					v.fail(at("op_bundles", n, "tiers", t, "level"), "op %q tier %d: level %q of %d bits, pinned at %d bits or more, level %q: %s", op, t, b.Tiers[t].Level, sum, pin.MinBits, pin.Level, pin.Reason)
+				}
+			}
+		}
 	}
 }
 
