@@ -14,7 +14,7 @@ const module = "substrate/"
 // layers is the order of the packages: each may import those of earlier lines, and its own family (pkg/backend/ref
 // imports pkg/backend). A package below one that is named belongs to its line.
 var layers = [][]string{
-	{"internal/jsonio", "internal/vfs"},
+	{"internal/jsonio", "internal/vfs", "internal/crc32c"},
 	{"pkg/doc", "internal/faultfs", "schema"},
 	{"pkg/plane", "internal/mem"},
 	{"pkg/model", "pkg/backend", "pkg/tokenizer", "pkg/chat", "pkg/trace"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"substrate/internal/crc32c"
 	"substrate/pkg/doc"
 	"substrate/pkg/store"
 	"substrate/pkg/stream"
@@ -118,7 +119,7 @@ func (f *frameReader) decode(d *zstd.Decoder, record int32, raw []byte) error {
 	if err != nil {
 		return &store.CorruptError{Path: name, Reason: fmt.Sprintf("offset %d: zstd: %v", rec.offset, err)}
 	}
-	if got := stream.Checksum(raw); got != rec.crc {
+	if got := crc32c.Sum(raw); got != rec.crc {
 		return &stream.CorruptError{File: name, Offset: rec.offset, Bytes: len(raw), Want: rec.crc, Got: got}
 	}
 	return nil

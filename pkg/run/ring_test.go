@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"substrate/internal/crc32c"
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
 	"substrate/pkg/stream"
@@ -37,7 +38,7 @@ func testRing(sizes []int64, bytes int64, f stream.File) *ring {
 		n := blocks * footprint.RecordAlign
 		raw := make([]byte, n)
 		patternFile{}.ReadAt(raw, at)
-		p.records = append(p.records, record{id: "r", op: int32(i), bytes: n, stored: n, offset: at, crc: stream.Checksum(raw)})
+		p.records = append(p.records, record{id: "r", op: int32(i), bytes: n, stored: n, offset: at, crc: crc32c.Sum(raw)})
 		p.ops = append(p.ops, op{kind: doc.KindAttention, owner: int32(i), tiers: []tier{{records: []int32{int32(i)}, bytes: n}}})
 		p.steps = append(p.steps, int32(i))
 		at += n
@@ -62,7 +63,7 @@ func checkEntry(t *testing.T, r *ring, entry int) {
 	t.Helper()
 	for _, part := range r.entries[entry].parts {
 		rec := &r.reads.records[part.record]
-		if got := stream.Checksum(r.memory[part.at:][:rec.bytes]); got != rec.crc {
+		if got := crc32c.Sum(r.memory[part.at:][:rec.bytes]); got != rec.crc {
 			t.Fatalf("entry %d holds other bytes than its record", entry)
 		}
 	}

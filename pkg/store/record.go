@@ -2,17 +2,10 @@ package store
 
 import (
 	"fmt"
-	"hash/crc32"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
 )
-
-// castagnoli is the polynomial of crc32c.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// Checksum is the crc32c of a record's raw bytes.
-func Checksum(raw []byte) uint32 { return crc32.Checksum(raw, castagnoli) }
 
 // windowBytes is the window of compressed records: it bounds the memory of
 // reading them.

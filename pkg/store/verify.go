@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 
+	"substrate/internal/crc32c"
 	"substrate/pkg/doc"
 )
 
@@ -80,7 +80,7 @@ func (v *verifier) file(ctx context.Context, i int, records []doc.Record) error 
 			r := &records[n]
 			from, to := max(r.Offset, at), min(r.Offset+r.Bytes, at+int64(len(chunk)))
 			if from < to {
-				crcs[n] = crc32.Update(crcs[n], castagnoli, chunk[from-at:to-at])
+				crcs[n] = crc32c.Update(crcs[n], chunk[from-at:to-at])
 			}
 			if r.Offset+r.Bytes > at+int64(len(chunk)) {
 				break
@@ -115,7 +115,7 @@ func (v *verifier) frame(f *os.File, r *doc.Record) (uint32, error) {
 		return 0, err
 	}
 	defer d.Close()
-	crc := crc32.New(castagnoli)
+	crc := crc32c.New()
 	n, err := io.Copy(crc, d)
 	if want := v.s.Layout(r).Bytes; err == nil && n != want {
 		err = fmt.Errorf("zstd frame holds %d bytes, want %d", n, want)
@@ -147,7 +147,7 @@ func (s *Store) Read(dst []byte, r *doc.Record) error {
 	if _, err := io.ReadFull(src, dst); err != nil {
 		return corrupt(s.File(r.File), "record %q at offset %d: %v", r.ID, r.Offset, err)
 	}
-	if got := Checksum(dst); got != r.CRC32C {
+	if got := crc32c.Sum(dst); got != r.CRC32C {
 		return corrupt(s.File(r.File), "record %q at offset %d: crc32c is %08x, want %08x: the store is damaged, pack it again", r.ID, r.Offset, got, r.CRC32C)
 	}
 	return nil

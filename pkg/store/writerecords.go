@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"substrate/internal/crc32c"
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
 	"substrate/pkg/quant"
@@ -118,7 +119,7 @@ func (w *writer) resume(i int, raw []byte, offset int64) (line journalLine, stor
 	if n < len(stored) {
 		return line, nil, nil
 	}
-	if line.Zstd && w.codec.decompress(raw, stored) != nil || Checksum(raw) != line.CRC {
+	if line.Zstd && w.codec.decompress(raw, stored) != nil || crc32c.Sum(raw) != line.CRC {
 		return line, nil, nil
 	}
 	return line, stored, nil
@@ -138,7 +139,7 @@ func (w *writer) encode(ctx context.Context, encoder *quant.Encoder, i int, raw 
 // pack returns what goes into the file for raw. It is valid until the next
 // call.
 func (w *writer) pack(i int, raw []byte) (line journalLine, stored []byte, err error) {
-	line = journalLine{Item: i, CRC: Checksum(raw)}
+	line = journalLine{Item: i, CRC: crc32c.Sum(raw)}
 	stored = raw
 	if w.items[i].compress {
 		frame := w.memory.get(int64(len(raw)))

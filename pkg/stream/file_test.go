@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"substrate/internal/crc32c"
 	"substrate/internal/mem"
 )
 
@@ -44,7 +45,7 @@ func readWhole(t *testing.T, f *StoreFile, data []byte) *Request {
 	r := NewReader(Options{})
 	defer r.Close()
 	q := NewRequest()
-	q.File, q.Buf, q.CRC, q.Raw = f, buffer(t, len(data)+4096)[:len(data)], Checksum(data), true
+	q.File, q.Buf, q.CRC, q.Raw = f, buffer(t, len(data)+4096)[:len(data)], crc32c.Sum(data), true
 	r.Submit(q)
 	if err := r.Wait(t.Context(), q); err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func TestNoAllocation(t *testing.T) {
 	r := NewReader(Options{Workers: 2})
 	defer r.Close()
 	q := NewRequest()
-	q.File, q.Buf, q.CRC, q.Raw = f, buffer(t, len(data)), Checksum(data), true
+	q.File, q.Buf, q.CRC, q.Raw = f, buffer(t, len(data)), crc32c.Sum(data), true
 	n := testing.AllocsPerRun(100, func() {
 		q.Class = LookAhead
 		r.Submit(q)
@@ -134,7 +135,7 @@ func BenchmarkRead(b *testing.B) {
 			}
 		}
 		at := i % 64 * size
-		q.Offset, q.CRC = int64(at), Checksum(data[at:at+size])
+		q.Offset, q.CRC = int64(at), crc32c.Sum(data[at:at+size])
 		r.Submit(q)
 	}
 	for _, q := range qs {

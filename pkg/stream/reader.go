@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"substrate/internal/crc32c"
 )
 
 // ErrClosed is the error of requests that a reader's end overtook, and
@@ -265,7 +267,7 @@ func (r *Reader) read(q *Request) error {
 	if !q.Raw {
 		return nil
 	}
-	if got := Checksum(q.Buf); got != q.CRC {
+	if got := crc32c.Sum(q.Buf); got != q.CRC {
 		return &CorruptError{File: q.File.Name(), Offset: q.Offset, Bytes: len(q.Buf), Want: q.CRC, Got: got}
 	}
 	return nil

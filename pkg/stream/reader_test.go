@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"substrate/internal/crc32c"
 )
 
 // fakeFile serves bytes from memory, after a delay and with faults.
@@ -66,7 +68,7 @@ func request(f *fakeFile, at, n int) *Request {
 	q := NewRequest()
 	q.File, q.Offset, q.Raw = f, int64(at), true
 	q.Buf = make([]byte, n, (n+f.Align()-1)&^(f.Align()-1))
-	q.CRC = Checksum(f.data[at:min(at+n, len(f.data))])
+	q.CRC = crc32c.Sum(f.data[at:min(at+n, len(f.data))])
 	return q
 }
 

@@ -13,7 +13,6 @@ package stream
 
 import (
 	"fmt"
-	"hash/crc32"
 	"time"
 )
 
@@ -58,13 +57,6 @@ func StartClock() Clock { return runClock{time.Now()} }
 type runClock struct{ start time.Time }
 
 func (c runClock) Now() time.Duration { return time.Since(c.start) }
-
-// Castagnoli is the polynomial of every record's checksum, which processors
-// compute in hardware.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// Checksum is the CRC32C of a record's raw bytes.
-func Checksum(raw []byte) uint32 { return crc32.Checksum(raw, castagnoli) }
 
 // A CorruptError reports a record whose bytes are not those that were packed.
 type CorruptError struct {
