@@ -43,6 +43,7 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 		PoolBytes:    pool,
 		SlotPeriod:   s.opt.SlotPeriod,
 		SlotLead:     s.opt.SlotLead,
+		Pins:         s.pins,
 		Annotations:  s.table.Notes,
 	}
 	a := assembler{solver: s, plan: d, sol: r.sol, ladders: ladders}
@@ -222,7 +223,7 @@ func (s *solver) predict(u *usage, ladders []ladder) doc.Prediction {
 	link := &s.table.Link
 	q := doc.Prediction{
 		KL:                link.KL(u.kl),
-		KLSource:          s.klSource(),
+		KLSource:          klSource(s.table),
 		TokensPerSec:      1e9 / u.timeNs(),
 		SpeedSource:       s.problem.speeds.source,
 		ReadBytesPerToken: int64(u.readBytes),
@@ -238,19 +239,6 @@ func (s *solver) predict(u *usage, ladders []ladder) doc.Prediction {
 		q.BitsPerWeight = 8 * float64(u.disk) / float64(n)
 	}
 	return q
-}
-
-// klSource names where the items' KLs come from and how they add up.
-func (s *solver) klSource() string {
-	source := doc.SourceMeasured
-	for i := range s.problem.items {
-		for _, l := range s.problem.items[i].levels {
-			if l.source == doc.SourcePrior || l.source == doc.SourceSynthetic {
-				source = l.source
-			}
-		}
-	}
-	return source + ", " + s.table.Link.Source
 }
 
 // certificate states the bound in integers.

@@ -24,7 +24,7 @@ func Feasible(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*doc.Feasi
 		Format:       doc.FormatFeasibility,
 		Synthetic:    t.Synthetic || t.Profile.Synthetic,
 		ModelID:      t.Profile.ModelID,
-		Source:       s.klSource(),
+		Source:       klSource(s.table),
 		Budget:       s.budget,
 		RelaxOptions: []doc.Relax{},
 		Annotations:  t.Notes,

@@ -53,6 +53,8 @@ type Options struct {
 	// about 0.1 s.
 	Work int
 
+	Policy *doc.Policy // nil: doc.DefaultPolicy
+
 	TableSHA256 string // of the table's bytes, for the plan to name
 }
 
@@ -124,6 +126,7 @@ type solver struct {
 	budget  doc.Budget
 	given   Options // as the caller gave them
 	opt     Options
+	pins    []doc.PlanPin
 	fixed   footprint.Fixed
 	problem *problem
 	cleaned int
@@ -147,11 +150,23 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 	if err != nil {
 		return nil, err
 	}
+	if len(t.Items) == 0 {
+		return nil, &TableError{Reason: "nothing was measured: PriorTable makes a table of its profile"}
+	}
+	whole, err := fillPriors(t)
+	if err != nil {
+		return nil, err
+	}
+	pinned, err := pin(whole, o.Policy)
+	if err != nil {
+		return nil, err
+	}
+	t = pinned.table
 	run := footprint.Run{Profile: &t.Profile, KVCacheType: o.KVCacheType, Context: b.ContextTokens, PrefillChunk: o.PrefillChunk}
 	if m != nil {
 		run.ProcessBase, run.Threads = m.Memory.ProcessBaseBytes, m.Threads
 	}
-	s := &solver{table: t, machine: m, budget: b, given: given, opt: o}
+	s := &solver{table: t, machine: m, budget: b, given: given, opt: o, pins: pinned.pins}
 	if s.fixed, err = run.Fixed(); err != nil {
 		return nil, &OptionError{"context", err.Error()}
 	}
