@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"substrate/internal/cli"
+	"substrate/internal/jsonio"
 	"substrate/internal/text"
 	"substrate/pkg/model"
 	"substrate/pkg/quant"
@@ -47,7 +48,14 @@ func modelTexts(env *cli.Env, m *model.Model, path string) ([]store.Text, error)
 	if template != "" {
 		add("chat_template.jinja", []byte(template))
 	}
-	return texts, nil
+	special, err := m.SpecialTokens()
+	if err == nil && len(special) > 0 {
+		var b []byte
+		if b, err = jsonio.Marshal(special); err == nil {
+			add("special_tokens_map.json", b)
+		}
+	}
+	return texts, err
 }
 
 // tokenizerJSON is the model's tokenizer.json: its own, or one made of the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -28,12 +27,12 @@ import (
 type runFlags struct {
 	maxRAM      *cli.RAMSize
 	backend     *backends.Flags
-	seed        *uint64
+	sampling    samplingFlags
+	chat        chatFlags
 	prompt      string
 	mode        string
 	context     int
 	maxTokens   int
-	temperature float64
 	kv          string
 	plan        string
 	trace       *string
@@ -59,8 +58,8 @@ func runVerb() cli.Verb {
 			fs.StringVar(&f.mode, "mode", "scheduled", "`MODE` scheduled or exact")
 			fs.IntVar(&f.context, "context", 0, "room for `N` tokens, prompt and answer (default: the plan's)")
 			fs.StringVar(&f.kv, "kv", "", "`TYPE` of the KV cache, f32 or f16 (default: the plan's)")
-			fs.Float64Var(&f.temperature, "temperature", 0, "sample at temperature `T`; 0 takes the likeliest token")
-			f.seed = cli.SeedFlag(fs)
+			f.sampling.define(fs)
+			f.chat.define(fs)
 			fs.StringVar(&f.plan, "plan", "", "the `NAME` of a plan in the store (default: the largest that fits --max-ram, or the first)")
 			fs.BoolVar(&f.raw, "raw", false, "take the texts of special tokens in the prompt for those tokens, and add none")
 			f.backend = backends.Define(fs)
@@ -103,36 +102,52 @@ func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	if err != nil {
 		return err
 	}
+	if f.chat.on {
+		return f.converse(ctx, env, s, planName, t)
+	}
 	prompt, err := f.encode(ctx, env, t, f.promptBytes(s, t))
 	if err != nil {
 		return err
 	}
-	options, err := f.options(s)
+	r, out, err := f.start(ctx, env, s, planName, t, len(prompt), nil)
 	if err != nil {
 		return err
+	}
+	err = f.generate(ctx, env, r, t, prompt)
+	return errors.Join(err, r.Close(), out.Close())
+}
+
+// start opens the run, for a prompt of some tokens. Some tokens end an answer
+// beside the model's own.
+func (f *runFlags) start(ctx context.Context, env *cli.Env, s *store.Store, planName string, t *tokenizer.Tokenizer, prompt int, stops []int32) (*run.Run, *traceFile, error) {
+	options, err := f.options(s)
+	if err != nil {
+		return nil, nil, err
 	}
 	if planName == "" && options.CapBytes > 0 {
 		if planName, err = run.ChoosePlan(s, options.CapBytes); err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
-	options.Tokenizer, options.PromptTokens = t.Bytes(), len(prompt)
+	options.Tokenizer, options.PromptTokens, options.StopTokens = t.Bytes(), prompt, stops
 	out, err := f.openTrace(env, options)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	b, err := f.backend.Open()
 	if err != nil {
 		out.Abort()
-		return err
+		return nil, nil, err
 	}
 	r, err := run.Open(ctx, s, planName, b, *options)
 	if err != nil {
 		out.Abort()
-		return refusal(err)
+		return nil, nil, refusal(err)
 	}
-	err = f.generate(ctx, env, r, t, prompt)
-	return errors.Join(err, r.Close(), out.Close())
+	for _, l := range r.Ledger() {
+		env.Debugf("%-16s %12d bytes", l.Name, l.Bytes)
+	}
+	return r, out, nil
 }
 
 // check finds mistakes before anything is opened.
@@ -148,12 +163,8 @@ func (f *runFlags) check() error {
 		return cli.Usage("--context %d: want at least 1", f.context)
 	case f.maxTokens < 0:
 		return cli.Usage("--max-tokens %d: want 0 or more", f.maxTokens)
-	case !(f.temperature >= 0) || math.IsInf(f.temperature, 1):
-		return cli.Usage("--temperature %v: want a finite number, 0 or more", f.temperature)
-	case *f.seed > doc.MaxInteger:
-		return cli.Usage("--seed %d: want at most 2^53", *f.seed)
 	}
-	return nil
+	return errors.Join(f.sampling.check(), f.chat.check())
 }
 
 // openStore opens the store that the argument names.
@@ -260,7 +271,7 @@ func (f *runFlags) options(s *store.Store) (*run.Options, error) {
 	}
 	o := &run.Options{
 		Mode: mode, Context: f.context, KVType: f.kv, Threads: f.backend.Threads.Count(), Activations: f.backend.Activations,
-		Seed: int64(*f.seed), Sampling: run.Sampling{Temperature: f.temperature}, Clock: stream.StartClock(),
+		Seed: int64(*f.sampling.seed), Sampling: f.sampling.Sampling, Clock: stream.StartClock(),
 	}
 	if f.backend.Backend != "cpu" {
 		o.Activations = "f32"
@@ -357,98 +368,5 @@ func refusal(err error) error {
 		}
 		return cli.WithHint(cli.No("%w", err), "%s", hint)
 	}
-	return err
-}
-
-// generate runs the model and tells about it.
-func (f *runFlags) generate(ctx context.Context, env *cli.Env, r *run.Run, t *tokenizer.Tokenizer, prompt []int32) error {
-	for _, l := range r.Ledger() {
-		env.Debugf("%-16s %12d bytes", l.Name, l.Bytes)
-	}
-	var answer strings.Builder
-	text := &printer{env: env, stream: t.NewStream(), tokenizer: t}
-	if *f.json {
-		text.hold = &answer
-	}
-	res, err := r.Generate(ctx, prompt, f.maxTokens, text.token)
-	err = errors.Join(err, text.end(err == nil))
-	code := cli.ExitOK
-	if err == nil && !res.Within() {
-		err = cli.AboveCap("the measured peak of %d bytes is above the cap of %d: this must never happen, please report it with a trace", res.PeakBytes, res.CapBytes)
-	}
-	if err != nil {
-		code = cli.ExitCode(err)
-	}
-	if stop, ok := context.Cause(ctx).(interface{ ExitCode() int }); ok && err != nil {
-		code = stop.ExitCode()
-	}
-	err = errors.Join(err, r.End(&res, code))
-	if *f.json && (code == cli.ExitOK || code == cli.ExitAboveCap) {
-		err = errors.Join(err, printJSON(env, &res, answer.String()))
-	}
-	summarize(env, &res)
-	return err
-}
-
-// summarize tells on stderr what the run did.
-func summarize(env *cli.Env, res *run.Result) {
-	share := 0.0
-	if decoded := res.Tokens - 1; decoded > 0 && res.NeededBytes > 0 {
-		share = 100 * float64(res.DecodeReadBytes) / float64(decoded) / float64(res.NeededBytes)
-	}
-	env.Notef("%s after %d tokens; %.2f tok/s", res.Reason, res.Tokens, res.TokensPerSec())
-	env.Notef("peak %.2f MiB of a cap of %.2f MiB", mib(res.PeakBytes), mib(res.CapBytes))
-	env.Notef("read %.2f MiB per token after the first, %.1f %% of the %.2f MiB that it needs; %.3f bits per weight served",
-		mib(res.DecodeReadBytes)/max(1, float64(res.Tokens-1)), share, mib(res.NeededBytes), res.BitsServed)
-	env.Notef("digest %s", res.Digest)
-}
-
-func mib(n int64) float64 { return float64(n) / (1 << 20) }
-
-// printer writes the answer, whole characters at a time.
-type printer struct {
-	env       *cli.Env
-	tokenizer *tokenizer.Tokenizer
-	stream    *tokenizer.Stream
-	hold      *strings.Builder // nil: print as it comes
-	last      byte             // printed; 0 if nothing was
-	err       error            // of printing
-}
-
-func (p *printer) token(id int32) error {
-	if p.tokenizer.Special(id) {
-		return nil
-	}
-	return p.text(p.stream.Push(id))
-}
-
-func (p *printer) text(s string) error {
-	if s == "" {
-		return nil
-	}
-	p.last = s[len(s)-1]
-	if p.hold != nil {
-		p.hold.WriteString(s)
-		return nil
-	}
-	_, p.err = fmt.Fprint(p.env.Stdout, s)
-	return p.err
-}
-
-// end writes the rest, and a line feed if the text does not end with one. After an error there is no rest, and what was
-// printed until then ends its line.
-func (p *printer) end(whole bool) error {
-	if p.err != nil {
-		return nil
-	}
-	if whole {
-		if err := p.text(p.stream.Flush()); err != nil {
-			return err
-		}
-	}
-	if p.hold != nil || p.last == '\n' || p.last == 0 && !whole {
-		return nil
-	}
-	_, err := fmt.Fprintln(p.env.Stdout)
 	return err
 }

@@ -82,6 +82,9 @@ func (e *Env) StdoutIsTerminal() bool { return isTerminal(e.stdout.w) }
 // Stdin is the standard input as it is, for a verb that takes something else than a document there, such as a prompt.
 func (e *Env) Stdin() io.Reader { return e.stdin }
 
+// Prompt asks for input on the terminal, also with -q.
+func (e *Env) Prompt(text string) { e.term.prompt(text) }
+
 // StdinIsTerminal reports whether stdin would wait for somebody to type.
 func (e *Env) StdinIsTerminal() bool { return isTerminal(e.stdin) }
 

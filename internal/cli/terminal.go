@@ -35,6 +35,16 @@ func (t *terminal) printLine(text string) {
 	io.WriteString(t.w, line)
 }
 
+// prompt prints text without a line feed, for somebody to type after it. Not on
+// a terminal it does nothing.
+func (t *terminal) prompt(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if isTerminal(t.w) {
+		io.WriteString(t.w, text)
+	}
+}
+
 // setStatus replaces the status line, "" erases it. Without a live terminal it does nothing.
 func (t *terminal) setStatus(text string) {
 	t.mu.Lock()

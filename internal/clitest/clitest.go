@@ -17,7 +17,7 @@
 // and beyond the tools there are the programs
 //
 //	tty PROGRAM ARG...                        run a program with stdin and stderr on a terminal; what it shows there
-//	                                          goes to the stderr of tty
+//	                                          goes to the stderr of tty, whose stdin is typed
 //	interrupt SIGNALS PATTERN PROGRAM ARG...  run a program, its stdin a pipe that stays open; once its output or
 //	                                          terminal has a line that the regular expression matches, send it
 //	                                          signals, as INT or INT,TERM, one after the other

@@ -63,6 +63,10 @@ func ttyMain() {
 		io.Copy(os.Stderr, control) // ends with an error once nobody has the terminal open
 		close(shown)
 	}()
+	go func() {
+		io.Copy(control, os.Stdin)
+		control.Write([]byte{4}) // end of input
+	}()
 	go func() { // so that interrupt can run tty
 		signals := make(chan os.Signal, 2)
 		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"substrate/pkg/doc"
 	"substrate/pkg/trace"
@@ -250,7 +251,7 @@ func (g *generation) stops(id int32) bool {
 			return true
 		}
 	}
-	return false
+	return slices.Contains(g.opt.StopTokens, id)
 }
 
 // line ends a step in the trace.

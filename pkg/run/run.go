@@ -35,8 +35,10 @@ type Options struct {
 	Activations  string // of the backend, for the trace
 	Workers      int    // reads under way at once; 0 is 4
 	PromptTokens int    // of the prompt to come: it must fit the context
-	Seed         int64
-	Sampling     Sampling
+	// StopTokens end an answer beside those of the model.
+	StopTokens []int32
+	Seed       int64
+	Sampling   Sampling
 	// Tokenizer and ProcessBase replace the estimates of the ledger, in bytes;
 	// 0 keeps them.
 	Tokenizer   int64
