@@ -171,6 +171,29 @@ def llama3_factors(theta, factor, low, high, original, dim):
     return np.array(factors, dtype=np.float32)
 
 
+# Offsets of the f16 numbers of a block, which random bits would often make infinite.
+BLOCKS = {
+    "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "MXFP4": [],
+}
+
+
+def random_blocks():
+    """Random blocks of every quantized type and their values, as the package gguf reads them."""
+    rng, out = np.random.default_rng(7), {}
+    for name, halves in BLOCKS.items():
+        kind = Type[name]
+        size = gguf.GGML_QUANT_SIZES[kind][1]
+        blocks = rng.integers(0, 256, (3, size), dtype=np.uint8)
+        for at in halves:
+            blocks[:, at:at + 2] = rng.normal(0, 0.1, (3, 1)).astype(np.float16).view(np.uint8)
+        if name == "MXFP4":
+            blocks[:, 0] = [100, 127, 130]
+        values = gguf.quants.dequantize(blocks, kind).astype(np.float32)
+        out[name.lower()] = {"blocks": blocks.tobytes().hex(), "values": values.view(np.uint32).ravel().tolist()}
+    return out
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     models, out = root / "testdata/models", root / "pkg/model/testdata"
@@ -182,6 +205,7 @@ def main():
     factors = llama3_factors(500000.0, 8.0, 1.0, 4.0, 8192, 32)
     want["llama-bias.gguf"] = convert(models / "llama-rope-scaled", out / "llama-bias.gguf", "llama", LLAMA_TYPES, factors)
     want["qwen3moe.gguf"] = convert(models / "qwen3moe", out / "qwen3moe.gguf", "qwen3moe", QWEN_TYPES)
+    (out / "blocks.json").write_text(json.dumps(random_blocks()) + "\n")
     (out / "values.json").write_text(json.dumps(want, indent=1, sort_keys=True) + "\n")
 
 

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -23,7 +24,10 @@ type Options struct {
 type Graph struct {
 	// Observe, if set, is shown the input of every matrix product, under the
 	// role of the first matrix that reads it: "q" (also k, v), "o", "gate"
-	// (also up), "down", "weight" (router, lm_head). Experts are not shown.
+	// (also up), "down", "weight" (router, lm_head); in latent attention
+	// "latent" (also k_rope and q_a), "q_nope" (also q_rope), "k_up" and "v_up",
+	// whose rows hold an input of every head. Experts are not shown, shared
+	// ones are.
 	Observe func(role string, x backend.Tensor)
 
 	b    backend.Backend
@@ -36,10 +40,13 @@ type Graph struct {
 	q, k, v, attn backend.Tensor // [Chunk, heads*headDim]
 	gate, up      backend.Tensor // [Chunk, intermediate]
 	expertOut     backend.Tensor // [Chunk*topK, hidden]
+	sharedGate    backend.Tensor // [Chunk, shared]
+	sharedUp      backend.Tensor
+	latent        latent
 	logits        backend.Tensor // [LogitRows, vocab]
 	kv            []backend.KV
-	dsts          [3]backend.Tensor
-	weights       [3]*backend.Linear
+	dsts          [4]backend.Tensor
+	weights       [4]*backend.Linear
 	routes        Routes
 	ids           []int32
 	rows, pos     int
@@ -53,15 +60,20 @@ type register struct {
 }
 
 func registers(a *doc.Architecture, o Options) []register {
-	qCols, kvCols := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	regs := []register{
 		{func(g *Graph) *backend.Tensor { return &g.hidden }, o.Chunk, a.HiddenSize},
 		{func(g *Graph) *backend.Tensor { return &g.norm }, o.Chunk, a.HiddenSize},
-		{func(g *Graph) *backend.Tensor { return &g.q }, o.Chunk, qCols},
-		{func(g *Graph) *backend.Tensor { return &g.k }, o.Chunk, kvCols},
-		{func(g *Graph) *backend.Tensor { return &g.v }, o.Chunk, kvCols},
-		{func(g *Graph) *backend.Tensor { return &g.attn }, o.Chunk, qCols},
 		{func(g *Graph) *backend.Tensor { return &g.logits }, o.LogitRows, a.VocabSize},
+	}
+	if a.Latent != nil {
+		regs = append(regs, latentRegisters(a, o)...)
+	} else {
+		qCols, kvCols := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+		regs = append(regs,
+			register{func(g *Graph) *backend.Tensor { return &g.q }, o.Chunk, qCols},
+			register{func(g *Graph) *backend.Tensor { return &g.k }, o.Chunk, kvCols},
+			register{func(g *Graph) *backend.Tensor { return &g.v }, o.Chunk, kvCols},
+			register{func(g *Graph) *backend.Tensor { return &g.attn }, o.Chunk, qCols})
 	}
 	if len(a.MoELayers) < a.Layers {
 		regs = append(regs,
@@ -71,6 +83,11 @@ func registers(a *doc.Architecture, o Options) []register {
 	if len(a.MoELayers) > 0 {
 		regs = append(regs,
 			register{func(g *Graph) *backend.Tensor { return &g.expertOut }, o.Chunk * a.ExpertsPerToken, a.HiddenSize})
+		if a.SharedSize > 0 {
+			regs = append(regs,
+				register{func(g *Graph) *backend.Tensor { return &g.sharedGate }, o.Chunk, a.SharedSize},
+				register{func(g *Graph) *backend.Tensor { return &g.sharedUp }, o.Chunk, a.SharedSize})
+		}
 	}
 	return regs
 }
@@ -91,21 +108,29 @@ func New(b backend.Backend, a *doc.Architecture, o Options) (*Graph, error) {
 	if o.Context < 1 || o.Chunk < 1 || o.LogitRows < 1 || o.LogitRows > o.Chunk {
 		return nil, fmt.Errorf("graph of context %d, chunk %d, logit rows %d: want context, chunk >= 1 and 1 <= logit rows <= chunk", o.Context, o.Chunk, o.LogitRows)
 	}
+	if err := supported(b, a); err != nil {
+		return nil, err
+	}
 	freq, err := ropeFrequencies(a)
 	if err != nil {
 		return nil, err
 	}
+	key, value := a.CacheDim()
 	g := &Graph{b: b, a: a, opt: o, freq: freq, kv: make([]backend.KV, a.Layers), spec: backend.AttentionSpec{
-		Heads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim,
-		Scale: float32(1 / math.Sqrt(float64(a.HeadDim))), Window: a.SlidingWindow,
+		Heads: a.Heads, KVHeads: a.KVHeads, HeadDim: key,
+		Scale: float32(cmp.Or(a.AttentionScale, 1) / math.Sqrt(float64(a.HeadDim))),
 	}}
 	for _, r := range registers(a, o) {
 		if *r.field(g), err = b.Tensor(r.rows, r.cols); err != nil {
 			return nil, err
 		}
 	}
+	cache := backend.KVSpec{Heads: a.KVHeads, HeadDim: key, Context: o.Context, Type: o.KVType}
+	if a.Latent != nil {
+		cache.Latent = value
+	}
 	for l := range g.kv {
-		if g.kv[l], err = b.KV(backend.KVSpec{Heads: a.KVHeads, HeadDim: a.HeadDim, Context: o.Context, Type: o.KVType}); err != nil {
+		if g.kv[l], err = b.KV(cache); err != nil {
 			return nil, fmt.Errorf("KV cache of layer %d: %w", l, err)
 		}
 	}
@@ -155,22 +180,33 @@ func (g *Graph) LastHidden(dst []float32) error {
 // Embed sets the residual stream to the tokens' embeddings.
 func (g *Graph) Embed(w *Weights) { g.b.Embed(g.Hidden(), g.ids, &w.Weight) }
 
+// attentionSpec is the shape of a layer's attention.
+func (g *Graph) attentionSpec(layer int, w *Weights) backend.AttentionSpec {
+	spec := g.spec
+	spec.Window, spec.Sinks = g.a.Window(layer), w.Sinks
+	return spec
+}
+
 // Attention adds a layer's attention to the residual stream.
 func (g *Graph) Attention(layer int, w *Weights) {
+	if g.a.Latent != nil {
+		g.latentAttention(layer, w)
+		return
+	}
 	b, n := g.b, g.rows
 	h, x, q, k, v, y := g.hidden.Head(n), g.norm.Head(n), g.q.Head(n), g.k.Head(n), g.v.Head(n), g.attn.Head(n)
 	b.RMSNorm(x, h, w.Norm, float32(g.a.NormEps))
 	g.observe(doc.RoleQ, x)
-	g.dsts = [3]backend.Tensor{q, k, v}
-	g.weights = [3]*backend.Linear{&w.Q, &w.K, &w.V}
-	b.Linears(g.dsts[:], x, g.weights[:])
+	g.dsts[0], g.dsts[1], g.dsts[2] = q, k, v
+	g.weights[0], g.weights[1], g.weights[2] = &w.Q, &w.K, &w.V
+	b.Linears(g.dsts[:3], x, g.weights[:3])
 	if g.a.QKNorm {
 		b.RMSNorm(q, q, w.QNorm, float32(g.a.NormEps))
 		b.RMSNorm(k, k, w.KNorm, float32(g.a.NormEps))
 	}
 	b.RoPE(q, g.a.HeadDim, g.pos, g.freq)
 	b.RoPE(k, g.a.HeadDim, g.pos, g.freq)
-	b.Attention(y, q, k, v, g.kv[layer], g.pos, g.spec)
+	b.Attention(y, q, k, v, g.kv[layer], g.pos, g.attentionSpec(layer, w))
 	g.observe(doc.RoleO, y)
 	b.Linear(x, y, &w.O)
 	b.Add(h, x)
@@ -178,9 +214,15 @@ func (g *Graph) Attention(layer int, w *Weights) {
 
 // MLP adds a dense layer's SwiGLU to the residual stream.
 func (g *Graph) MLP(w *Weights) {
-	b, n := g.b, g.rows
-	h, x, gate, up := g.hidden.Head(n), g.norm.Head(n), g.gate.Head(n), g.up.Head(n)
-	b.RMSNorm(x, h, w.Norm, float32(g.a.NormEps))
+	n := g.rows
+	g.b.RMSNorm(g.norm.Head(n), g.hidden.Head(n), w.Norm, float32(g.a.NormEps))
+	g.swiglu(w, g.gate.Head(n), g.up.Head(n))
+}
+
+// swiglu adds down(silu(gate(x)) * up(x)) of the normalised rows, which it
+// overwrites, to the residual stream.
+func (g *Graph) swiglu(w *Weights, gate, up backend.Tensor) {
+	b, h, x := g.b, g.hidden.Head(g.rows), g.norm.Head(g.rows)
 	g.observe(doc.RoleGate, x)
 	g.dsts[0], g.dsts[1] = gate, up
 	g.weights[0], g.weights[1] = &w.Gate, &w.Up

@@ -56,9 +56,9 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	a := tiny
-	a.RoPE.Type = "yarn"
-	if _, err := arch.New(b, &a, arch.Options{Context: 8, KVType: "f32", Chunk: 1, LogitRows: 1}); err == nil || !strings.Contains(err.Error(), "yarn") {
-		t.Errorf("rope type yarn: %v", err)
+	a.RoPE.Type = "longrope"
+	if _, err := arch.New(b, &a, arch.Options{Context: 8, KVType: "f32", Chunk: 1, LogitRows: 1}); err == nil || !strings.Contains(err.Error(), "longrope") {
+		t.Errorf("rope type longrope: %v", err)
 	}
 }
 

@@ -78,7 +78,9 @@ func (g *Graph) Route(w *Weights) (*Routes, error) {
 	x := g.norm.Head(n)
 	g.b.RMSNorm(x, g.Hidden(), w.Norm, float32(g.a.NormEps))
 	g.observe(doc.RoleWeight, x)
-	spec := backend.RouteSpec{TopK: r.TopK, Norm: g.a.NormTopK}
+	spec := backend.RouteSpec{
+		TopK: r.TopK, Norm: g.a.NormTopK, Scale: float32(g.a.RouteScale), Groups: g.a.RouteGroups, TopGroups: g.a.RouteTopGroups,
+	}
 	if err := g.b.Route(r.IDs[:n*r.TopK], r.Weights[:n*r.TopK], x, &w.Weight, spec); err != nil {
 		return nil, err
 	}
@@ -94,8 +96,19 @@ func (g *Graph) Expert(expert int32, w *Weights) {
 	r := &g.routes
 	lo, hi := r.start[expert], r.start[expert+1]
 	r.calls = append(r.calls, backend.ExpertCall{
-		Gate: &w.Gate, Up: &w.Up, Down: &w.Down, InRows: r.in[lo:hi], OutRows: r.out[lo:hi],
+		Gate: &w.Gate, Up: &w.Up, Down: &w.Down, InRows: r.in[lo:hi], OutRows: r.out[lo:hi], Act: g.Act(),
 	})
+}
+
+// Act is how experts join gate and up.
+func (g *Graph) Act() backend.Activation {
+	return backend.Activation{Alpha: float32(g.a.SwiGLUAlpha), Limit: float32(g.a.SwiGLULimit)}
+}
+
+// Shared adds the layer's shared experts to the residual stream. It comes
+// behind Combine and overwrites what the experts saw.
+func (g *Graph) Shared(w *Weights) {
+	g.swiglu(w, g.sharedGate.Head(g.rows), g.sharedUp.Head(g.rows))
 }
 
 // Drop leaves a routed expert out: what the layer's shared expert adds to its

@@ -13,14 +13,23 @@ import (
 )
 
 // Weights are one op's tensors as kernel handles. An op uses those of its
-// kind: an attention Norm, Q, K, V, O and perhaps QNorm and KNorm; a dense
-// MLP Norm, Gate, Up, Down; an expert Gate, Up, Down; a router Norm and
-// Weight; embedding and lm_head Weight; the final norm Norm.
+// kind: an attention Norm, Q, K, V, O and perhaps QNorm, KNorm, Sinks; a
+// dense MLP Norm, Gate, Up, Down; an expert and shared experts Gate, Up, Down;
+// a router Norm and Weight; embedding and lm_head Weight; the final norm Norm.
+// Latent attention has Norm, O and Latent.
 type Weights struct {
-	Norm, QNorm, KNorm backend.Vector
-	Q, K, V, O         backend.Linear
-	Gate, Up, Down     backend.Linear
-	Weight             backend.Linear
+	Norm, QNorm, KNorm, Sinks backend.Vector
+	Q, K, V, O                backend.Linear
+	Gate, Up, Down            backend.Linear
+	Weight                    backend.Linear
+	Latent                    *LatentWeights
+}
+
+// LatentWeights are what latent attention has in place of Q, K and V. Roles in
+// pkg/doc say what they are.
+type LatentWeights struct {
+	QANorm, LatentNorm                        backend.Vector
+	QA, QNope, QRoPE, Latent, KRoPE, KUp, VUp backend.Linear
 }
 
 // Part is one record of a level, loaded at Offset of a slab.
@@ -101,8 +110,30 @@ func (w *Weights) vector(kind doc.Kind, role string) *backend.Vector {
 		if kind == doc.KindNorm {
 			return &w.Norm
 		}
+	case doc.RoleSinks:
+		return &w.Sinks
+	case doc.RoleWeightBias:
+		return &w.Weight.Bias
+	case doc.RoleGateBias:
+		return &w.Gate.Bias
+	case doc.RoleUpBias:
+		return &w.Up.Bias
+	case doc.RoleDownBias:
+		return &w.Down.Bias
+	case doc.RoleQANorm:
+		return &w.latent().QANorm
+	case doc.RoleLatentNorm:
+		return &w.latent().LatentNorm
 	}
 	return nil
+}
+
+// latent returns the weights of latent attention, made when first asked for.
+func (w *Weights) latent() *LatentWeights {
+	if w.Latent == nil {
+		w.Latent = new(LatentWeights)
+	}
+	return w.Latent
 }
 
 // linear returns the field of a matrix role, nil for an unknown one.
@@ -124,6 +155,20 @@ func (w *Weights) linear(role string) *backend.Linear {
 		return &w.Down
 	case doc.RoleWeight:
 		return &w.Weight
+	case doc.RoleQA:
+		return &w.latent().QA
+	case doc.RoleQNope:
+		return &w.latent().QNope
+	case doc.RoleQRoPE:
+		return &w.latent().QRoPE
+	case doc.RoleLatent:
+		return &w.latent().Latent
+	case doc.RoleKRoPE:
+		return &w.latent().KRoPE
+	case doc.RoleKUp:
+		return &w.latent().KUp
+	case doc.RoleVUp:
+		return &w.latent().VUp
 	}
 	return nil
 }

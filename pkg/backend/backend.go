@@ -85,6 +85,9 @@ type KVSpec struct {
 	HeadDim int
 	Context int
 	Type    string // "f32", "f16"
+	// Latent, if not 0, says that values are not kept: a value is the first
+	// Latent numbers of its key.
+	Latent int
 }
 
 // AttentionSpec is the shape of scaled dot-product attention.
@@ -94,21 +97,47 @@ type AttentionSpec struct {
 	HeadDim int
 	Scale   float32
 	Window  int // a query sees this many positions up to its own; 0: all
+	// Sinks, if any, has a logit for each head that takes part in softmax and
+	// has no value.
+	Sinks Vector
 }
 
 // RouteSpec says how a router picks experts: softmax over all logits, the
-// TopK largest (ties: the lower index), renormalised to sum 1 if Norm.
+// TopK largest (ties: the lower index), renormalised to sum 1 if Norm, times
+// Scale. With Groups, only the experts of the TopGroups groups with the
+// largest logits are chosen from, where neighbours make a group.
 type RouteSpec struct {
-	TopK int
-	Norm bool
+	TopK      int
+	Norm      bool
+	Scale     float32 // 0: 1
+	Groups    int     // 0: no groups
+	TopGroups int
 }
 
 // ExpertCall runs one expert on some rows: Out[OutRows[i]] =
-// down(silu(gate(x[InRows[i]])) * up(x[InRows[i]])).
+// down(act(gate(x[InRows[i]]), up(x[InRows[i]]))).
 type ExpertCall struct {
 	Gate, Up, Down *Linear
+	Act            Activation
 	InRows         []int32
 	OutRows        []int32
+}
+
+// Feature is a part of the interface that not every backend has.
+type Feature string
+
+// The features.
+const (
+	Sinks      Feature = "attention sinks"
+	Latents    Feature = "latent attention" // KVSpec.Latent, HeadLinear and Concat
+	ClampedGLU Feature = "clamped SwiGLU"   // ExpertCall.Act with a limit
+)
+
+// Partial is a backend that lacks features. What it lacks is an error of the
+// op.
+type Partial interface {
+	Backend
+	Lacks(Feature) bool
 }
 
 // Based is a backend that takes memory of its own, before any handle is made
@@ -164,12 +193,19 @@ type Backend interface {
 	// Linears is several products of one input, for q, k, v and
 	// gate, up: they share the input's preparation.
 	Linears(dsts []Tensor, x Tensor, ws []*Linear)
+	// HeadLinear sets, for every head h, dst_h = w_h(x_h): columns of x and of
+	// dst are cut into heads, w holds a matrix for each, below each other.
+	HeadLinear(dst, x Tensor, w *Linear, heads int)
+	// Concat sets, for every head, dst_h to x_h followed by y_h.
+	Concat(dst, x, y Tensor, heads int)
 	// RoPE rotates every head of x in place; row i is at position pos+i.
 	// freqs holds HeadDim/2 angles per position step (inverse frequencies).
 	RoPE(x Tensor, headDim, pos int, freqs []float32)
 	// Attention appends k, v (rows at positions pos..) to the cache, then
 	// sets dst to causal attention of q over the cache up to each row's
 	// position. A pos lower than the cache's length overwrites from there.
+	// With a latent cache v is the zero Tensor, and dst has heads of
+	// KVSpec.Latent columns.
 	Attention(dst, q, k, v Tensor, cache KV, pos int, spec AttentionSpec)
 	// SwiGLU sets dst = silu(gate) * up. dst may be gate.
 	SwiGLU(dst, gate, up Tensor)

@@ -17,6 +17,7 @@ type stage struct {
 	layer   int
 	op      int // index of the op; of the router for moe_router; of final_norm for lm_head
 	experts int // index of the first expert, for moe_router
+	shared  int // index of the shared experts, for moe_router; -1: none
 	head    int // index of lm_head, for lm_head
 }
 
@@ -27,7 +28,7 @@ func stages(p *doc.Profile) ([]stage, error) {
 		op := &p.Ops[i]
 		switch op.Kind {
 		case doc.KindEmbedding, doc.KindAttention, doc.KindMLPDense, doc.KindMoERouter:
-			out = append(out, stage{kind: op.Kind, layer: op.Layer, op: i, experts: -1, head: -1})
+			out = append(out, stage{kind: op.Kind, layer: op.Layer, op: i, experts: -1, shared: -1, head: -1})
 		case doc.KindMoEExpert:
 			s := &out[len(out)-1]
 			if s.kind != doc.KindMoERouter || s.layer != op.Layer {
@@ -36,9 +37,15 @@ func stages(p *doc.Profile) ([]stage, error) {
 			if s.experts < 0 {
 				s.experts = i
 			}
+		case doc.KindMoEShared:
+			s := &out[len(out)-1]
+			if s.kind != doc.KindMoERouter || s.layer != op.Layer {
+				return nil, fmt.Errorf("op %s: shared experts outside their router's layer", op.ID)
+			}
+			s.shared = i
 		case doc.KindMoEDispatch:
 		case doc.KindNorm:
-			out = append(out, stage{kind: doc.KindLMHead, layer: -1, op: i, experts: -1, head: -1})
+			out = append(out, stage{kind: doc.KindLMHead, layer: -1, op: i, experts: -1, shared: -1, head: -1})
 		case doc.KindLMHead:
 			s := &out[len(out)-1]
 			if s.kind != doc.KindLMHead {
@@ -128,6 +135,9 @@ func (f *Forward) run(s *stage, w Lookup) error {
 		}
 		g.RunExperts()
 		g.Combine()
+		if s.shared >= 0 {
+			g.Shared(w(s.shared))
+		}
 	case doc.KindLMHead:
 		g.FinalNorm(w(s.op))
 		g.Head(w(s.head))

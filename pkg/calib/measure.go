@@ -285,6 +285,9 @@ func (m *measurement) groups() []group {
 				g.ops = append(g.ops, s.experts+e)
 			}
 			out = append(out, g)
+			if s.shared >= 0 {
+				out = append(out, group{stage: i, ops: []int{s.shared}})
+			}
 		case doc.KindLMHead:
 			if owner(m.p, s.head) == s.head {
 				out = append(out, group{stage: i, ops: []int{s.head}})

@@ -39,6 +39,7 @@ type observer struct {
 	routing []routing // by layer
 	at      int       // stage that runs
 	host    []float32
+	inner   []float32
 
 	// Registers to run one expert's products apart, whose inner input the
 	// backend does not show otherwise.
@@ -86,15 +87,29 @@ func (o *observer) run(ids []int32, w Lookup, before func(stage int)) error {
 func (o *observer) observe(role string, x backend.Tensor) {
 	s := &o.f.stages[o.at]
 	op := s.op
-	if s.kind == doc.KindLMHead {
+	switch {
+	case s.kind == doc.KindLMHead:
 		op = owner(o.p, s.head)
+	case s.kind == doc.KindMoERouter && role != doc.RoleWeight:
+		op = s.shared
 	}
 	if o.err == nil {
 		o.err = o.read(x)
 	}
 	if o.err == nil {
-		o.m[op].add(role, o.host, x.Cols)
+		o.m[op].add(role, o.host, inputs(&o.p.Ops[op], role, x.Cols))
 	}
+}
+
+// inputs is how many inputs a matrix has, of a register with so many columns:
+// all of them, or those of one head.
+func inputs(op *doc.Op, role string, cols int) int {
+	for i := range op.Tensors {
+		if t := &op.Tensors[i]; t.Role == role && t.Rows > 1 {
+			return t.Cols
+		}
+	}
+	return cols
 }
 
 // read copies x to o.host.
@@ -104,6 +119,23 @@ func (o *observer) read(x backend.Tensor) error {
 	}
 	o.host = o.host[:x.Rows*x.Cols]
 	return readRows(o.host, o.f.B, x)
+}
+
+// readInner sets o.host to what an expert's down product sees.
+func (o *observer) readInner(gate, up backend.Tensor) error {
+	if err := o.read(up); err != nil {
+		return err
+	}
+	ups := append(o.inner[:0], o.host...)
+	if err := o.read(gate); err != nil {
+		return err
+	}
+	act := o.f.G.Act()
+	for i, u := range ups {
+		o.host[i] = act.Apply(o.host[i], u)
+	}
+	o.inner = ups
+	return nil
 }
 
 // routed records a layer's routes and runs every expert once more on its own
@@ -130,8 +162,7 @@ func (o *observer) routed(layer int, r *arch.Routes, w Lookup) error {
 		b.Load(ex, gathered)
 		o.dsts, o.ws = [2]backend.Tensor{gate, up}, [2]*backend.Linear{&ew.Gate, &ew.Up}
 		b.Linears(o.dsts[:], ex, o.ws[:])
-		b.SwiGLU(gate, gate, up)
-		if err := o.read(gate); err != nil {
+		if err := o.readInner(gate, up); err != nil {
 			return fmt.Errorf("layer %d, expert %d: %w", layer, e, err)
 		}
 		o.m[op].add(doc.RoleDown, o.host, gate.Cols)

@@ -10,6 +10,7 @@ const (
 	MaxExperts       = 1 << 14
 	MaxContextTokens = 1 << 24
 	MaxDimension     = 1 << 24 // rows or columns of a tensor
+	MaxRouteGroups   = 64      // of a router's experts
 	MaxParts         = 3       // records that add up to one level
 )
 

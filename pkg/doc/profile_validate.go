@@ -88,7 +88,26 @@ func (p *Profile) validateOp(c *checker, i int, index map[string]int) {
 		if t.Source.Index < -1 {
 			c.fail(at("ops", i, "tensors", j, "source", "index"), "%d: want -1 or an index", t.Source.Index)
 		}
+		if part := t.Source.Part; part != nil && !part.fits(t.Rows, t.Cols) {
+			c.fail(at("ops", i, "tensors", j, "source", "part"), "op %q role %s: [%d, %d] is no such part", op.ID, t.Role, t.Rows, t.Cols)
+		}
 	}
+}
+
+// fits reports whether a tensor of [rows, cols] can be this part.
+func (p *SourcePart) fits(rows, cols int) bool {
+	if p.Rows < 1 || p.Rows > MaxDimension || p.Cols < 1 || p.Cols > MaxDimension || p.Period < 1 || p.Rows%p.Period != 0 ||
+		p.Count < 1 || p.First < 0 || p.First > p.Period-p.Count {
+		return false
+	}
+	pieces := p.Rows / p.Period
+	switch {
+	case p.Transposed:
+		return rows == pieces*p.Cols && cols == p.Count
+	case p.Cols == 1 && rows == 1: // a vector
+		return cols == pieces*p.Count
+	}
+	return rows == pieces*p.Count && cols == p.Cols
 }
 
 func (a *Architecture) validate(c *checker) {
@@ -110,6 +129,9 @@ func (a *Architecture) validate(c *checker) {
 		{"expert_size", a.ExpertSize, 0, MaxDimension},
 		{"bos_token_id", a.BOS, -1, MaxDimension},
 		{"sliding_window", a.SlidingWindow, 0, MaxContextTokens},
+		{"shared_size", a.SharedSize, 0, MaxDimension},
+		{"route_groups", a.RouteGroups, 0, min(a.Experts, MaxRouteGroups)},
+		{"route_top_groups", a.RouteTopGroups, min(a.RouteGroups, 1), a.RouteGroups},
 	} {
 		if d.value < d.low || d.value > d.max {
 			c.fail(at("architecture", d.name), "%d: want %d to %d", d.value, d.low, d.max)
@@ -121,11 +143,20 @@ func (a *Architecture) validate(c *checker) {
 	if !validNumber(a.NormEps, 0) {
 		c.fail(at("architecture", "norm_eps"), "%v: want a finite number, not negative", a.NormEps)
 	}
-	for i, l := range a.MoELayers {
-		if l < 0 || l >= a.Layers || i > 0 && a.MoELayers[i-1] >= l {
-			c.fail(at("architecture", "moe_layers", i), "layer %d: want ascending layers below %d", l, a.Layers)
+	if c.err == nil && a.RouteGroups > 0 && (a.Experts%a.RouteGroups != 0 || a.ExpertsPerToken > a.RouteTopGroups*(a.Experts/a.RouteGroups)) {
+		c.fail(at("architecture", "route_groups"), "%d groups, of which %d serve a token, do not hold %d of %d experts", a.RouteGroups, a.RouteTopGroups, a.ExpertsPerToken, a.Experts)
+	}
+	for _, list := range []struct {
+		name   string
+		layers []int
+	}{{"moe_layers", a.MoELayers}, {"window_layers", a.WindowLayers}} {
+		for i, l := range list.layers {
+			if l < 0 || l >= a.Layers || i > 0 && list.layers[i-1] >= l {
+				c.fail(at("architecture", list.name, i), "layer %d: want ascending layers below %d", l, a.Layers)
+			}
 		}
 	}
+	a.validateLatent(c)
 	if len(a.MoELayers) > 0 && a.ExpertsPerToken < 1 {
 		c.fail(at("architecture", "experts_per_token"), "%d: want at least 1 where moe_layers are named", a.ExpertsPerToken)
 	}
@@ -134,15 +165,44 @@ func (a *Architecture) validate(c *checker) {
 			c.fail(at("architecture", "eos_token_ids", i), "%d: want a token id", e)
 		}
 	}
+	for _, n := range []struct {
+		name  string
+		value float64
+	}{
+		{"attention_scale", a.AttentionScale}, {"swiglu_limit", a.SwiGLULimit}, {"swiglu_alpha", a.SwiGLUAlpha}, {"route_scale", a.RouteScale},
+	} {
+		if !validNumber(n.value, 0) {
+			c.fail(at("architecture", n.name), "%v: want a finite number, not negative", n.value)
+		}
+	}
 	r := &a.RoPE
 	for _, n := range []struct {
 		name  string
 		value float64
 	}{
 		{"theta", r.Theta}, {"factor", r.Factor}, {"low_freq_factor", r.LowFreqFactor}, {"high_freq_factor", r.HighFreqFactor},
+		{"beta_fast", r.BetaFast}, {"beta_slow", r.BetaSlow},
 	} {
 		if !validNumber(n.value, 0) {
 			c.fail(at("architecture", "rope", n.name), "%v: want a finite number, not negative", n.value)
 		}
+	}
+}
+
+func (a *Architecture) validateLatent(c *checker) {
+	l := a.Latent
+	if l == nil || c.err != nil {
+		return
+	}
+	for _, d := range []struct {
+		name       string
+		value, low int
+	}{{"q_rank", l.QRank, 0}, {"kv_rank", l.KVRank, 1}, {"nope_dim", l.NoPEDim, 1}, {"rope_dim", l.RoPEDim, 2}, {"value_dim", l.ValueDim, 1}} {
+		if d.value < d.low || d.value > 1<<16 {
+			c.fail(at("architecture", "latent", d.name), "%d: want %d to %d", d.value, d.low, 1<<16)
+		}
+	}
+	if a.KVHeads != 1 || a.HeadDim != l.NoPEDim+l.RoPEDim {
+		c.fail(at("architecture", "latent"), "%d kv_heads and heads of %d: want 1 and nope_dim + rope_dim", a.KVHeads, a.HeadDim)
 	}
 }

@@ -98,9 +98,10 @@ func ScratchBytes(p *doc.Profile, chunk, threads int) int64 {
 			widest = max(widest, p.Ops[i].Tensors[j].Cols)
 		}
 	}
+	key, _ := a.CacheDim()
 	return arch.RegisterBytes(a, arch.Options{Chunk: chunk, LogitRows: 1}) +
 		backend.ScratchBytes(backend.ScratchSpec{
-			Rows: chunk * max(1, a.ExpertsPerToken), Cols: widest, HeadDim: a.HeadDim, Threads: threads,
+			Rows: chunk * max(1, a.ExpertsPerToken), Cols: widest, HeadDim: key, Threads: threads,
 		}) + 4*int64(a.VocabSize)
 }
 

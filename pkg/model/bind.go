@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 func bind(file string, p *doc.Profile, t table, ignored func(name string) bool) error {
 	var faults mismatch
 	wanted := make(map[string]bool, len(t))
-	counts := map[dtype]int64{} // weights of matrices in the blocks, by type
+	counts := map[string]int64{} // weights of matrices in the blocks, by reference
 	for i := range p.Ops {
 		op := &p.Ops[i]
 		for j := range op.Tensors {
@@ -45,7 +46,7 @@ func bind(file string, p *doc.Profile, t table, ignored func(name string) bool) 
 			}
 			tensor.DType = info.dtype.String()
 			if op.Layer >= 0 && !tensor.Keep {
-				counts[info.dtype] += int64(tensor.Rows) * int64(tensor.Cols)
+				counts[info.reference()] += int64(tensor.Rows) * int64(tensor.Cols)
 			}
 		}
 	}
@@ -54,20 +55,29 @@ func bind(file string, p *doc.Profile, t table, ignored func(name string) bool) 
 			faults.add("unexpected %s %s", name, formatShape(t[name].shape))
 		}
 	}
-	p.Reference = majority(counts).reference()
+	p.Reference = majority(counts)
 	return faults.err(file, p.Family)
 }
 
 // wantShape is the shape that a tensor must have in the file.
 func wantShape(p *doc.Profile, op *doc.Op, t *doc.Tensor) []int64 {
-	rows, cols := int64(t.Rows), int64(t.Cols)
-	switch {
-	case t.Source.Index >= 0:
-		return []int64{int64(p.Architecture.Experts), rows, cols}
-	case t.Role == doc.RoleWeight && op.Kind != doc.KindNorm, !t.Keep:
-		return []int64{rows, cols}
+	shape := []int64{int64(t.Rows), int64(t.Cols)}
+	vector := t.Rows == 1 && t.Keep && !(t.Role == doc.RoleWeight && op.Kind != doc.KindNorm)
+	if part := t.Source.Part; part != nil {
+		shape = []int64{int64(part.Rows), int64(part.Cols)}
+		switch {
+		case part.InputsFirst:
+			shape[0], shape[1] = shape[1], shape[0]
+		case vector:
+			shape = shape[:1]
+		}
+	} else if vector {
+		shape = shape[1:]
 	}
-	return []int64{cols}
+	if t.Source.Index >= 0 {
+		shape = append([]int64{int64(p.Architecture.Experts)}, shape...)
+	}
+	return shape
 }
 
 // fits compares shapes; leading dimensions of 1 do not count, since GGUF does
@@ -82,11 +92,12 @@ func fits(got, want []int64) bool {
 	return slices.Equal(trim(got), trim(want))
 }
 
-func majority(counts map[dtype]int64) dtype {
-	best := bf16
-	for d := f32; d <= q4_1; d++ {
-		if counts[d] > counts[best] {
-			best = d
+// majority is the name with the highest count, the first of equal ones.
+func majority(counts map[string]int64) string {
+	best := bf16.reference()
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if counts[name] > counts[best] {
+			best = name
 		}
 	}
 	return best

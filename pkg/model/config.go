@@ -1,12 +1,10 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 
 	"substrate/internal/jsonio"
 	"substrate/pkg/doc"
@@ -18,17 +16,20 @@ import (
 const (
 	maxConfigBytes = 4 << 20
 	maxHeads       = 1 << 16
+	maxRank        = 1 << 15 // ranks and head sizes of latent attention
 	maxExpertOps   = 1 << 17
 	maxExtraBytes  = 200 // of one harmless value that is kept for people
 )
 
 // config is a config.json that is being read. Every key that is asked for is
 // taken out; what is left at the end was not understood. The first error
-// stays.
+// stays. A key whose value is null counts as not set, unless a reader tells
+// the two apart.
 type config struct {
 	file   string
 	prefix string // "rope_parameters." inside that object
 	values map[string]jsonio.RawValue
+	nulls  map[string]bool // keys with the value null
 	err    error
 }
 
@@ -37,10 +38,12 @@ func newConfig(file, prefix string, text []byte) (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &config{file: file, prefix: prefix, values: make(map[string]jsonio.RawValue, len(members))}
+	c := &config{file: file, prefix: prefix, values: make(map[string]jsonio.RawValue, len(members)), nulls: map[string]bool{}}
 	for _, m := range members {
 		// null is how transformers writes "not set".
-		if m.Value.Kind() != 'n' {
+		if m.Value.Kind() == 'n' {
+			c.nulls[m.Name] = true
+		} else {
 			c.values[m.Name] = m.Value
 		}
 	}
@@ -83,6 +86,14 @@ func (c *config) integer(key string, fallback, low, high int) int {
 		return low
 	}
 	return n
+}
+
+// optional is integer, with 0 for null, which turns off what has a default.
+func (c *config) optional(key string, fallback, low, high int) int {
+	if c.nulls[key] {
+		return 0
+	}
+	return c.integer(key, fallback, low, high)
 }
 
 // required takes a dimension that has no default.
@@ -216,201 +227,3 @@ func harmless(key string) bool {
 	return false
 }
 
-// modelConfig is what config.json says.
-type modelConfig struct {
-	family    string
-	arch      doc.Architecture
-	synthetic bool
-	dtype     dtype // that the weights claim to have
-}
-
-// parseConfig reads the text of a config.json. The text of
-// generation_config.json, if there is one, has the last word on the tokens
-// that end a text, as it has in transformers' generate.
-func parseConfig(file string, text, generation []byte) (*modelConfig, error) {
-	c, err := newConfig(file, "", text)
-	if err != nil {
-		return nil, err
-	}
-	mc := &modelConfig{dtype: bf16}
-	if !c.take("model_type", &mc.family) {
-		c.fail("model_type", "missing")
-	}
-	for _, key := range []string{"quantization_config", "compression_config"} {
-		if raw, ok := c.values[key]; ok {
-			c.fail(key, "checkpoints quantized by other tools are not supported (%s): use the original 16-bit weights", clip(raw))
-		}
-	}
-	var named string
-	if c.peek("dtype", &named) || c.peek("torch_dtype", &named) {
-		switch named {
-		case "float32":
-			mc.dtype = f32
-		case "float16":
-			mc.dtype = f16
-		}
-	}
-	mc.synthetic = c.boolean("sb_synthetic", false)
-	switch mc.family {
-	case "llama":
-		mc.arch = llamaConfig(c)
-	case "qwen3_moe":
-		mc.arch = qwen3MoEConfig(c)
-	default:
-		c.fail("model_type", "%q is not supported, only llama and qwen3_moe", mc.family)
-	}
-	if c.err == nil {
-		mc.arch.Extra = c.rest()
-	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	if generation != nil {
-		if mc.arch.EOS, err = generationEOS(generation, mc.arch.EOS); err != nil {
-			return nil, err
-		}
-	}
-	return mc, checkArchitecture(file, &mc.arch)
-}
-
-// peek unmarshals a value and leaves the key in place.
-func (c *config) peek(key string, v any) bool {
-	raw, ok := c.values[key]
-	return ok && jsonio.UnmarshalLoose("", raw, v) == nil
-}
-
-// generationEOS returns the end tokens of a generation_config.json, fallback
-// if it has none.
-func generationEOS(text []byte, fallback []int) ([]int, error) {
-	c, err := newConfig("generation_config.json", "", text)
-	if err != nil {
-		return nil, err
-	}
-	if ids := c.tokens("eos_token_id"); ids != nil {
-		fallback = ids
-	}
-	return fallback, c.err
-}
-
-// commonConfig reads what the families share.
-func commonConfig(c *config) doc.Architecture {
-	a := doc.Architecture{
-		HiddenSize:    c.required("hidden_size"),
-		Layers:        c.integer("num_hidden_layers", -1, 1, doc.MaxLayers),
-		Heads:         c.integer("num_attention_heads", -1, 1, maxHeads),
-		VocabSize:     c.required("vocab_size"),
-		NormEps:       c.positive("rms_norm_eps", 1e-6),
-		TiedEmbedding: c.boolean("tie_word_embeddings", false),
-		AttentionBias: c.boolean("attention_bias", false),
-		BOS:           -1,
-	}
-	a.AttentionOBias = a.AttentionBias
-	if _, ok := c.values["head_dim"]; !ok && a.HiddenSize%a.Heads != 0 {
-		c.fail("num_attention_heads", "%d does not divide hidden_size %d", a.Heads, a.HiddenSize)
-	}
-	a.HeadDim = c.integer("head_dim", max(a.HiddenSize/a.Heads, 1), 1, maxHeads)
-	if ids := c.tokens("bos_token_id"); len(ids) > 0 {
-		a.BOS = ids[0]
-	}
-	a.EOS = c.tokens("eos_token_id")
-	c.only("hidden_act", `"silu"`, `"swish"`)
-	c.only("is_encoder_decoder", "false")
-	c.only("add_cross_attention", "false")
-	c.only("cross_attention_hidden_size")
-	c.only("pruned_heads", "{}")
-	c.only("rope_interleaved", "false")
-	c.only("mlp_bias", "false")
-	c.layerTypes(a.Layers)
-	return a
-}
-
-// layerTypes takes the list of attention kinds, which must all be full.
-func (c *config) layerTypes(layers int) {
-	var types []string
-	if !c.take("layer_types", &types) {
-		return
-	}
-	if len(types) != layers {
-		c.fail("layer_types", "%d entries for %d layers", len(types), layers)
-	}
-	for i, t := range types {
-		if t != "full_attention" {
-			c.fail("layer_types", "layer %d is %q, only full_attention is supported", i, t)
-		}
-	}
-}
-
-// llamaConfig reads the keys of transformers' LlamaConfig, with its defaults.
-func llamaConfig(c *config) doc.Architecture {
-	a := commonConfig(c)
-	a.KVHeads = c.integer("num_key_value_heads", a.Heads, 1, maxHeads)
-	a.IntermediateSize = c.required("intermediate_size")
-	a.ContextTokens = c.integer("max_position_embeddings", 2048, 1, doc.MaxContextTokens)
-	a.RoPE = ropeConfig(c, a.ContextTokens)
-	return a
-}
-
-// qwen3MoEConfig reads the keys of transformers' Qwen3MoeConfig, with its
-// defaults.
-func qwen3MoEConfig(c *config) doc.Architecture {
-	a := commonConfig(c)
-	a.QKNorm = true
-	a.KVHeads = c.integer("num_key_value_heads", 4, 1, maxHeads)
-	a.ContextTokens = c.integer("max_position_embeddings", 32768, 1, doc.MaxContextTokens)
-	a.RoPE = ropeConfig(c, a.ContextTokens)
-	if raw, ok := c.values["num_local_experts"]; ok { // the name inside transformers v5
-		delete(c.values, "num_local_experts")
-		if other, both := c.values["num_experts"]; both && !jsonio.Equal(raw, other) {
-			c.fail("num_local_experts", "%s, but num_experts is %s", clip(raw), clip(other))
-		}
-		c.values["num_experts"] = raw
-	}
-	a.Experts = c.integer("num_experts", 128, 0, doc.MaxExperts)
-	a.ExpertsPerToken = c.integer("num_experts_per_tok", 8, 1, doc.MaxDimension)
-	a.ExpertSize = c.integer("moe_intermediate_size", 768, 1, doc.MaxDimension)
-	a.NormTopK = c.boolean("norm_topk_prob", false)
-	step := c.integer("decoder_sparse_step", 1, 1, doc.MaxDimension)
-	var dense []int
-	c.take("mlp_only_layers", &dense)
-	for layer := range a.Layers {
-		if a.Experts > 0 && (layer+1)%step == 0 && !slices.Contains(dense, layer) {
-			a.MoELayers = append(a.MoELayers, layer)
-		}
-	}
-	intermediate := c.integer("intermediate_size", 6144, 1, doc.MaxDimension)
-	if len(a.MoELayers) < a.Layers {
-		a.IntermediateSize = intermediate
-	}
-	if len(a.MoELayers) == 0 {
-		a.Experts, a.ExpertsPerToken, a.ExpertSize, a.NormTopK = 0, 0, 0, false
-	}
-	window := c.integer("sliding_window", 4096, 0, doc.MaxContextTokens)
-	if c.boolean("use_sliding_window", false) {
-		a.SlidingWindow = window
-	}
-	return a
-}
-
-// checkArchitecture checks how the numbers fit each other, whatever file they
-// come from.
-func checkArchitecture(file string, a *doc.Architecture) error {
-	reason := ""
-	switch {
-	case a.KVHeads > a.Heads || a.Heads%a.KVHeads != 0:
-		reason = fmt.Sprintf("%d attention heads are not a multiple of %d key-value heads", a.Heads, a.KVHeads)
-	case a.HeadDim%2 != 0:
-		reason = fmt.Sprintf("head dimension %d is odd, rotary embedding pairs dimensions", a.HeadDim)
-	case a.ExpertsPerToken > a.Experts:
-		reason = fmt.Sprintf("%d experts per token of only %d", a.ExpertsPerToken, a.Experts)
-	case a.BOS >= a.VocabSize:
-		reason = fmt.Sprintf("bos token %d is outside the vocabulary of %d", a.BOS, a.VocabSize)
-	case a.Heads > doc.MaxDimension/a.HeadDim:
-		reason = strconv.Itoa(a.Heads) + " heads of " + strconv.Itoa(a.HeadDim) + " are more than any model has"
-	case len(a.MoELayers) > maxExpertOps/cmp.Or(a.Experts, 1):
-		reason = fmt.Sprintf("%d layers of %d experts are more than any model has", len(a.MoELayers), a.Experts)
-	}
-	if reason == "" {
-		return nil
-	}
-	return &Error{File: file, Offset: -1, Reason: reason}
-}

@@ -57,7 +57,7 @@ func TestConfigRefused(t *testing.T) {
 		edits []string
 		want  string
 	}{
-		{llama, []string{"model_type", `"mamba"`}, `model_type: "mamba" is not supported, only llama and qwen3_moe`},
+		{llama, []string{"model_type", `"mamba"`}, `model_type: "mamba" is not supported, only llama, mistral, qwen2, qwen3, qwen3_moe, gpt_oss and deepseek_v2`},
 		{llama, []string{"model_type", ""}, "model_type: missing"},
 		{llama, []string{"model_type", "7"}, "model_type: number"},
 		{llama, []string{"hidden_size", ""}, "hidden_size: missing"},
@@ -81,7 +81,9 @@ func TestConfigRefused(t *testing.T) {
 		{llama, []string{"layer_types", `["full_attention", "sliding_attention", "full_attention"]`}, `layer_types: layer 1 is "sliding_attention", only full_attention is supported`},
 		{llama, []string{"layer_types", `["full_attention"]`}, "layer_types: 1 entries for 3 layers"},
 		{llama, []string{"quantization_config", `{"quant_method": "gptq", "bits": 4}`}, `quantization_config: checkpoints quantized by other tools are not supported ({"quant_method": "gptq", "bits": 4})`},
-		{llama, []string{"rope_scaling", `{"type": "yarn", "factor": 4}`}, `rope_scaling.rope_type: "yarn" is not supported, only default, linear and llama3`},
+		{llama, []string{"rope_scaling", `{"type": "longrope", "factor": 4}`}, `rope_scaling.rope_type: "longrope" is not supported, only default, linear, llama3 and yarn`},
+		{llama, []string{"rope_scaling", `{"type": "yarn"}`}, `rope_scaling.factor: missing`},
+		{llama, []string{"rope_scaling", `{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2}`}, `rope_scaling.beta_fast: 1 is below beta_slow 2`},
 		{llama, []string{"rope_scaling", `{"type": "dynamic", "factor": 2}`}, `rope_scaling.rope_type: "dynamic" is not supported`},
 		{llama, []string{"rope_scaling", `{"type": "linear"}`}, "rope_scaling.factor: missing"},
 		{llama, []string{"rope_scaling", `{"rope_type": "default", "mrope_section": [1]}`}, "rope_scaling.mrope_section: unknown key with value [1] might change the maths"},

@@ -20,6 +20,18 @@ func decode(d dtype, dst []float32, src []byte) {
 		decodeQ4(dst, src)
 	case q4_1:
 		decodeQ41(dst, src)
+	case q5_0, q5_1:
+		decodeQ5(d, dst, src)
+	case q2_k:
+		decodeQ2K(dst, src)
+	case q3_k:
+		decodeQ3K(dst, src)
+	case q4_k, q5_k:
+		decodeQ45K(d, dst, src)
+	case q6_k:
+		decodeQ6K(dst, src)
+	case mxfp4:
+		decodeMXFP4(dst, src)
 	}
 }
 
@@ -117,17 +129,6 @@ func firstNonFinite(x []float32) int {
 	for i, v := range x {
 		if math.Float32bits(v)&exponent == exponent {
 			return i
-		}
-	}
-	return -1
-}
-
-// firstExponent16 is the index of the first 16-bit float in src whose
-// exponent bits are all ones, -1 if there is none.
-func firstExponent16(src []byte, exponent uint16) int {
-	for i := 0; i+1 < len(src); i += 2 {
-		if binary.LittleEndian.Uint16(src[i:])&exponent == exponent {
-			return i / 2
 		}
 	}
 	return -1

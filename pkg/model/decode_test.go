@@ -2,10 +2,13 @@ package model
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"substrate/internal/jsonio"
 )
 
 // slowHalf converts half precision by its definition.
@@ -87,6 +90,37 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestDecodeBlocks compares random blocks of every quantized type with what
+// the Python package gguf makes of them (scripts/make_gguf_goldens.py).
+func TestDecodeBlocks(t *testing.T) {
+	var golden map[string]struct {
+		Blocks string   `json:"blocks"` // hex
+		Values []uint32 `json:"values"` // bits of float32
+	}
+	text := read(t, "testdata/blocks.json")
+	if err := jsonio.UnmarshalLoose("blocks.json", text, &golden); err != nil {
+		t.Fatal(err)
+	}
+	for d := q8_0; d <= mxfp4; d++ {
+		g := golden[d.String()]
+		src, err := hex.DecodeString(g.Blocks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, bytes := d.block()
+		if len(src) == 0 || int64(len(src))/bytes*values != int64(len(g.Values)) {
+			t.Fatalf("%s: %d bytes of blocks for %d values", d, len(src), len(g.Values))
+		}
+		got := make([]float32, len(g.Values))
+		decode(d, got, src)
+		for i, want := range g.Values {
+			if math.Float32bits(got[i]) != want && !(got[i] == 0 && want<<1 == 0) {
+				t.Fatalf("%s: value %d is %v, want %v", d, i, got[i], math.Float32frombits(want))
+			}
+		}
+	}
+}
+
 func TestNonFinite(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	for _, test := range []struct {
@@ -104,20 +138,20 @@ func TestNonFinite(t *testing.T) {
 	}
 }
 
-func TestUnpermute(t *testing.T) {
+func TestPermute(t *testing.T) {
 	// llama.cpp's order of two heads of 6: dimension i beside i+3.
 	file := []int{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}
-	for at, want := range file {
-		if got := unpermute(at, 6); got != want {
-			t.Errorf("row %d of the file is row %d, want %d", at, got, want)
+	for at, row := range file {
+		if got := permute(row, 6); got != at {
+			t.Errorf("row %d is row %d of the file, want %d", row, got, at)
 		}
 	}
 }
 
 func BenchmarkDecode(b *testing.B) {
-	for d := f32; d <= q4_1; d++ {
+	for d := f32; d <= mxfp4; d++ {
 		b.Run(d.String(), func(b *testing.B) {
-			src := make([]byte, chunkBytes/36/34*36*34)
+			src := make([]byte, chunkBytes)
 			values, bytes := d.block()
 			src = src[:len(src)/int(bytes)*int(bytes)]
 			dst := make([]float32, len(src)/int(bytes)*int(values))

@@ -48,6 +48,9 @@ func ProfileFromConfig(path string) (*doc.Profile, error) {
 		return nil, err
 	}
 	p.Synthetic = mc.synthetic
+	if mc.quantization != nil {
+		p.Reference = mc.quantization.reference()
+	}
 	return p, nil
 }
 
@@ -103,7 +106,12 @@ func (m *Model) openFolder() error {
 	if err := index.check(m); err != nil {
 		return err
 	}
-	m.profile = newProfile(modelID(m.path), mc.family, &mc.arch, huggingFaceNames{})
+	if mc.quantization != nil {
+		if err := mc.quantization.join(m); err != nil {
+			return err
+		}
+	}
+	m.profile = newProfile(modelID(m.path), mc.family, &mc.arch, mc.names(m.tensors))
 	m.profile.Synthetic = mc.synthetic
 	m.profile.HeaderSHA256 = hex.EncodeToString(digest.Sum(nil))
 	if m.profile.Tokenizer, err = fileDigest(filepath.Join(m.path, tokenizerFile)); err != nil {

@@ -116,9 +116,9 @@ func TestSafetensorsRead(t *testing.T) {
 	got := fmt.Sprint(tensors)
 	start := int64(8 + len(header))
 	want := fmt.Sprint(table{
-		"a":    {bf16, "BF16", []int64{1, 2}, 7, start, 4},
-		"b":    {dtypeNone, "I64", []int64{}, 7, start + 4, 8},
-		"none": {f32, "F32", []int64{0, 9}, 7, start + 4, 0},
+		"a":    {bf16, "BF16", []int64{1, 2}, 7, start, 4, nil},
+		"b":    {dtypeNone, "I64", []int64{}, 7, start + 4, 8, nil},
+		"none": {f32, "F32", []int64{0, 9}, 7, start + 4, 0, nil},
 	})
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
@@ -272,9 +272,6 @@ func TestDamagedWhileOpen(t *testing.T) {
 	}
 	want := "model.safetensors: tensor model.norm.weight: value [0, 5] is not a finite number"
 	if err := m.ReadTensor(x, &norm); err == nil || err.Error() != want {
-		t.Errorf("got %v\nwant %s", err, want)
-	}
-	if err := m.ReadRaw(make([]byte, 2*norm.Cols), &norm); err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 	if err := f.Truncate(info.offset + 6); err != nil {

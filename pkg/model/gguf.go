@@ -322,27 +322,19 @@ func (r *ggufReader) tensor(t table) {
 
 // ggufType translates a tensor type of ggml.
 func ggufType(id uint32) (dtype, string) {
-	switch id {
-	case 0:
-		return f32, "F32"
-	case 1:
-		return f16, "F16"
-	case 2:
-		return q4_0, "Q4_0"
-	case 3:
-		return q4_1, "Q4_1"
-	case 8:
-		return q8_0, "Q8_0"
-	case 30:
-		return bf16, "BF16"
+	name := ggmlTypeName(id)
+	for d := f32; d <= mxfp4; d++ {
+		if strings.EqualFold(d.String(), name) {
+			return d, name
+		}
 	}
-	return dtypeNone, ggmlTypeName(id)
+	return dtypeNone, name
 }
 
-// ggmlTypeName names the types that are not supported, for messages.
+// ggmlTypeName names a type of ggml; the enumeration is ggml.h's.
 func ggmlTypeName(id uint32) string {
 	names := map[uint32]string{
-		6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
+		0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 8: "Q8_0", 30: "BF16", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
 		16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S",
 		23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
 		35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",

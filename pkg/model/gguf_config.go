@@ -147,7 +147,7 @@ func (v ggufValue) String() string {
 
 // architecture translates the metadata into what a config.json of the same
 // model says.
-func (c *ggufConfig) architecture() (family string, a doc.Architecture) {
+func (c *ggufConfig) architecture() (name string, a doc.Architecture) {
 	meta := c.h.metadata
 	if v, ok := meta["general.type"]; ok && v.text != "model" {
 		c.fail("general.type", "%s is not supported, only a model", v)
@@ -157,22 +157,18 @@ func (c *ggufConfig) architecture() (family string, a doc.Architecture) {
 			c.fail("split.count", "a model split into %d files is not supported: merge them with llama-gguf-split --merge", n)
 		}
 	}
-	name := meta["general.architecture"].text
-	c.prefix = name + "."
-	switch name {
-	case "llama":
-		family, a = "llama", c.common()
-		if n := c.integer("expert_count", 0, 0); n > 0 {
-			c.fail("llama.expert_count", "%d: llama with experts (Mixtral) is not supported", n)
+	own := meta["general.architecture"].text
+	c.prefix = own + "."
+	known := families()
+	known = slices.DeleteFunc(known, func(f family) bool { return f.gguf == "" })
+	if i := slices.IndexFunc(known, func(f family) bool { return f.gguf == own }); i >= 0 {
+		name, a = known[i].name, known[i].ggufArchitecture(c)
+	} else {
+		var names []string
+		for _, f := range known {
+			names = append(names, f.gguf)
 		}
-		c.integer("expert_used_count", 0, 0)
-		a.IntermediateSize = c.integer("feed_forward_length", -1, 1)
-		_, a.AttentionBias = c.h.tensors["blk.0.attn_q.bias"]
-		_, a.AttentionOBias = c.h.tensors["blk.0.attn_output.bias"]
-	case "qwen3moe":
-		family, a = "qwen3_moe", c.qwen3MoE()
-	default:
-		c.fail("general.architecture", "%q is not supported, only llama and qwen3moe", name)
+		c.fail("general.architecture", "%q is not supported, only %s", own, list(names))
 		return "", a
 	}
 	for _, key := range slices.Sorted(maps.Keys(meta)) {
@@ -180,7 +176,7 @@ func (c *ggufConfig) architecture() (family string, a doc.Architecture) {
 			c.fail(key, "unknown key with value %s might change the maths", meta[key])
 		}
 	}
-	return family, a
+	return name, a
 }
 
 // common reads what the families share.
@@ -221,30 +217,8 @@ func (c *ggufConfig) common() doc.Architecture {
 	return a
 }
 
-// qwen3MoE reads the rest of a Qwen3 MoE model. llama.cpp has every layer of
-// it as MoE, and always renormalises the router's weights.
-func (c *ggufConfig) qwen3MoE() doc.Architecture {
-	a := c.common()
-	a.QKNorm = true
-	a.NormTopK = true
-	a.Experts = c.integer("expert_count", -1, 1)
-	a.ExpertsPerToken = c.integer("expert_used_count", -1, 1)
-	width := c.integer("feed_forward_length", 0, 0)
-	stacked := c.h.tensors["blk.0.ffn_gate_exps.weight"]
-	if len(stacked.shape) == 3 && stacked.shape[1] <= doc.MaxDimension { // old converters left the key out
-		width = int(stacked.shape[1])
-	}
-	a.ExpertSize = c.integer("expert_feed_forward_length", max(width, 1), 1)
+// biases looks whether attention has biases.
+func (c *ggufConfig) biases(a *doc.Architecture) {
 	_, a.AttentionBias = c.h.tensors["blk.0.attn_q.bias"]
 	_, a.AttentionOBias = c.h.tensors["blk.0.attn_output.bias"]
-	if scale := c.positive("expert_weights_scale", 1); scale != 1 {
-		c.fail("qwen3moe.expert_weights_scale", "%v is not supported, only 1", scale)
-	}
-	if n := c.integer("expert_shared_count", 0, 0); n > 0 {
-		c.fail("qwen3moe.expert_shared_count", "%d: shared experts are not supported", n)
-	}
-	for layer := range min(a.Layers, doc.MaxLayers) {
-		a.MoELayers = append(a.MoELayers, layer)
-	}
-	return a
 }

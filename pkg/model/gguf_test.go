@@ -264,7 +264,7 @@ func TestGGUFRefused(t *testing.T) {
 		}, false, "metadata arrays nest deeper than 4"},
 		{func(g *ggufFile) { g.set(ggufList("tokenizer.ggml.tokens", ggufUint8, 1, []byte{1})) }, false, "tokenizer.ggml.tokens: an array of 1 of type 0 is not the array that belongs here"},
 		{func(g *ggufFile) { g.set(ggufList("tokenizer.ggml.token_type", ggufInt32, 1, []byte{1, 0, 0, 0})) }, false, "tokenizer.ggml.token_type: 1 types for 3 tokens"},
-		{func(g *ggufFile) { g.tensor("token_embd.weight").kind = 14 }, false, "token_embd.weight has type Q6_K, which is not supported"},
+		{func(g *ggufFile) { g.tensor("token_embd.weight").kind = 16 }, false, "token_embd.weight has type IQ2_XXS, which is not supported"},
 		{func(g *ggufFile) { g.tensor("token_embd.weight").kind = 77 }, false, "token_embd.weight has type ggml type 77, which is not supported"},
 		{func(g *ggufFile) { g.tensor("token_embd.weight").name = "output_norm.weight" }, false, "tensor output_norm.weight occurs twice"},
 		{func(g *ggufFile) { g.tensor("token_embd.weight").shape = []uint64{3, 33} }, false, "tensor token_embd.weight: shape [3, 33] of Q8_0 is impossible"},

@@ -103,16 +103,20 @@ func (m *Model) lookup(t *doc.Tensor) (tensorInfo, error) {
 	if info.dtype == dtypeNone {
 		return fault("type %s is not supported", info.typeName)
 	}
-	whole := int64(t.Rows) * int64(t.Cols)
-	if t.Source.Index >= 0 && len(info.shape) == 3 {
-		whole *= info.shape[0]
-		if int64(t.Source.Index) >= info.shape[0] {
+	rows, cols := int64(t.Rows), int64(t.Cols)
+	if part := t.Source.Part; part != nil {
+		rows, cols = int64(part.Rows), int64(part.Cols)
+	}
+	matrices := int64(1)
+	if t.Source.Index >= 0 && len(info.shape) > 1 {
+		matrices = info.shape[0]
+		if int64(t.Source.Index) >= matrices {
 			return fault("no matrix %d in shape %s", t.Source.Index, formatShape(info.shape))
 		}
 	}
 	n, _ := elements(info.shape)
-	values, _ := info.dtype.block()
-	if t.Rows <= 0 || t.Cols <= 0 || whole != n || int64(t.Cols)%values != 0 {
+	values, _ := info.block()
+	if t.Rows <= 0 || t.Cols <= 0 || rows <= 0 || cols <= 0 || rows > n/cols || rows*cols*matrices != n || n/matrices%values != 0 {
 		return fault("shape %s has no matrix of [%d, %d]", formatShape(info.shape), t.Rows, t.Cols)
 	}
 	return info, nil

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"substrate/pkg/doc"
 )
@@ -18,6 +19,29 @@ type huggingFaceNames struct{}
 
 func (huggingFaceNames) source(op *doc.Op, role string) doc.Source {
 	return doc.Source{Name: huggingFaceName(op, role), Index: -1}
+}
+
+// mlxNames are the names that MLX's converter gives experts: stacked in one
+// tensor, under switch_mlp.
+type mlxNames struct{ naming }
+
+const switchMLP = ".mlp.switch_mlp."
+
+func (n mlxNames) source(op *doc.Op, role string) doc.Source {
+	if op.Kind == doc.KindMoEExpert {
+		return doc.Source{Name: "model.layers." + strconv.Itoa(op.Layer) + switchMLP + role + "_proj.weight", Index: op.Expert}
+	}
+	return n.naming.source(op, role)
+}
+
+// mlxStacked reports whether a checkpoint has such experts.
+func mlxStacked(t table) bool {
+	for name := range t {
+		if strings.Contains(name, switchMLP) {
+			return true
+		}
+	}
+	return false
 }
 
 func huggingFaceName(op *doc.Op, role string) string {
@@ -43,6 +67,8 @@ func huggingFaceName(op *doc.Op, role string) string {
 		return block + "mlp.gate.weight"
 	case doc.KindMoEExpert:
 		return fmt.Sprintf("%smlp.experts.%d.%s_proj.weight", block, op.Expert, role)
+	case doc.KindMoEShared:
+		return block + "mlp.shared_experts." + role + "_proj.weight"
 	}
 	return block + "mlp." + role + "_proj.weight"
 }
@@ -57,8 +83,12 @@ func huggingFaceAttention(role string) string {
 	return role + "_proj.weight"
 }
 
-// permuteLlamaQK marks q and k of GGUF files of family llama.
-const permuteLlamaQK = "llama_qk"
+// Orders of rows: of q and k in GGUF files of family llama, and of rotated
+// parts of heads.
+const (
+	permuteLlamaQK = "llama_qk"
+	permutePairs   = "rope_pairs"
+)
 
 // ggufNames are the names of llama.cpp: experts stacked in one tensor, and in
 // family llama the rows of q and k in the order of its rotary embedding.

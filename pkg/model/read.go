@@ -12,8 +12,8 @@ const chunkBytes = 256 << 10
 
 // ReadTensor fills dst with the values of t, row-major [Rows, Cols], in
 // float32: dequantized, in Hugging Face row order, the matrix t.Source.Index
-// of a stacked tensor. len(dst) must be Rows*Cols. It needs a buffer of
-// 256 KiB or one row. A value that is not finite is an error.
+// of a stacked tensor, the part t.Source.Part of a larger one. len(dst) must
+// be Rows*Cols. A value that is not finite is an error.
 func (m *Model) ReadTensor(dst []float32, t *doc.Tensor) error {
 	return m.ReadRows(dst, t, 0, t.Rows)
 }
@@ -28,45 +28,16 @@ func (m *Model) ReadRows(dst []float32, t *doc.Tensor, row0, rows int) error {
 	if err := checkRows(t, row0, rows, len(dst)); err != nil {
 		return err
 	}
-	take := func(row, col int, src []byte) error {
-		at := (row-row0)*t.Cols + col
-		values, bytes := info.dtype.block()
-		out := dst[at : at+int(int64(len(src))/bytes*values)]
-		decode(info.dtype, out, src)
-		if i := firstNonFinite(out); i >= 0 {
-			return m.notFinite(t, info, row*t.Cols+col+i)
-		}
-		return nil
+	if m.files == nil {
+		return fmt.Errorf("tensor %s: the model is closed", t.Source.Name)
 	}
-	return m.walk(t, info, row0, rows, take)
-}
-
-// ReadRaw fills dst with the 16-bit values of a bf16 or f16 tensor, little
-// endian, in Hugging Face row order; len(dst) must be 2*Rows*Cols. A value
-// that is not finite is an error.
-func (m *Model) ReadRaw(dst []byte, t *doc.Tensor) error {
-	info, err := m.lookup(t)
-	if err != nil {
+	if err := m.gather(dst, t, &info, row0, rows); err != nil {
 		return err
 	}
-	if info.dtype != bf16 && info.dtype != f16 {
-		return fmt.Errorf("tensor %s is %s: only bf16 and f16 can be read unchanged", t.Source.Name, info.dtype)
+	if i := firstNonFinite(dst); i >= 0 {
+		return m.notFinite(t, &info, row0*t.Cols+i)
 	}
-	if err := checkRows(t, 0, t.Rows, len(dst)/2); err != nil {
-		return err
-	}
-	exponent := uint16(0x7f80)
-	if info.dtype == f16 {
-		exponent = 0x7c00
-	}
-	take := func(row, col int, src []byte) error {
-		copy(dst[2*(row*t.Cols+col):], src)
-		if i := firstExponent16(src, exponent); i >= 0 {
-			return m.notFinite(t, info, row*t.Cols+col+i)
-		}
-		return nil
-	}
-	return m.walk(t, info, 0, t.Rows, take)
+	return nil
 }
 
 func checkRows(t *doc.Tensor, row0, rows, values int) error {
@@ -79,7 +50,39 @@ func checkRows(t *doc.Tensor, row0, rows, values int) error {
 	return nil
 }
 
-func (m *Model) notFinite(t *doc.Tensor, info tensorInfo, i int) error {
+func (m *Model) notFinite(t *doc.Tensor, info *tensorInfo, i int) error {
 	return &Error{File: m.files[info.file].name, Offset: -1, Key: "tensor " + t.Source.Name, Damaged: true,
 		Reason: fmt.Sprintf("value [%d, %d] is not a finite number", i/t.Cols, i%t.Cols)}
+}
+
+// values fills dst with the values of a tensor from value at on, in the order
+// of the file.
+func (m *Model) values(dst []float32, t *tensorInfo, at int64) error {
+	size, bytes := t.block()
+	// Blocks that begin before at or end behind dst are decoded apart.
+	if lead := at % size; lead != 0 || int64(len(dst))%size != 0 {
+		whole := make([]float32, (lead+int64(len(dst))+size-1)/size*size)
+		if err := m.values(whole, t, at-lead); err != nil {
+			return err
+		}
+		copy(dst, whole[lead:])
+		return nil
+	}
+	buf := m.buffers.Get().(*[]byte)
+	defer m.buffers.Put(buf)
+	step := chunkBytes / bytes * size
+	for from := int64(0); from < int64(len(dst)); from += step {
+		out := dst[from:min(from+step, int64(len(dst)))]
+		first := at + from
+		src := (*buf)[:int64(len(out))/size*bytes]
+		if err := m.files[t.file].readAt(src, t.offset+first/size*bytes); err != nil {
+			return err
+		}
+		if t.planes == nil {
+			decode(t.dtype, out, src)
+		} else if err := m.decodePlanes(out, t, first, src); err != nil {
+			return err
+		}
+	}
+	return nil
 }

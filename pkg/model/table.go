@@ -14,6 +14,7 @@ type tensorInfo struct {
 	file     int     // index into Model.files
 	offset   int64   // of the first byte in the file
 	bytes    int64
+	planes   *planes // of codes whose scales are elsewhere; else nil
 }
 
 // table holds the tensors of a checkpoint by name.

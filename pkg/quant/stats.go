@@ -17,8 +17,8 @@ import (
 // calibration saw them: in memory or in an open statistics file.
 //
 // An input is named by the op that owns the record and the role of the first
-// matrix that reads it: q stands for k and v, gate for up. The moments of a
-// tied embedding are those of the head's input, which uses its record.
+// matrix that reads it: q stands for k and v, gate for up, latent for k_rope
+// and q_a, q_nope for q_rope. The moments of a tied embedding are those of the head's input, which uses its record.
 type Stats struct {
 	mu     sync.Mutex
 	inputs map[string]input
@@ -94,6 +94,10 @@ func inputName(op, role string) string {
 		role = doc.RoleQ
 	case doc.RoleUp:
 		role = doc.RoleGate
+	case doc.RoleKRoPE, doc.RoleQA:
+		role = doc.RoleLatent
+	case doc.RoleQRoPE:
+		role = doc.RoleQNope
 	}
 	return op + "." + role
 }

@@ -117,6 +117,9 @@ func join(dst, part *arch.Weights) {
 			l[0].Parts[l[0].N] = l[1].Parts[0]
 			l[0].N++
 		}
+		if l[1].Bias != (backend.Vector{}) { // the skeleton's
+			l[0].Bias = l[1].Bias
+		}
 	}
 }
 

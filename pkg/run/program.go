@@ -148,7 +148,7 @@ func (p *program) place(o *op, n int32) error {
 		}
 		p.experts[o.layer] = append(l, n)
 		return nil
-	case doc.KindEmbedding, doc.KindNorm, doc.KindAttention, doc.KindMLPDense, doc.KindMoERouter, doc.KindLMHead:
+	case doc.KindEmbedding, doc.KindNorm, doc.KindAttention, doc.KindMLPDense, doc.KindMoERouter, doc.KindMoEShared, doc.KindLMHead:
 		p.steps = append(p.steps, n)
 		return nil
 	}
@@ -180,6 +180,9 @@ func (p *program) complete() error {
 		want = append(want, step{doc.KindAttention, l})
 		if a.MoE(l) {
 			want = append(want, step{doc.KindMoERouter, l})
+			if a.SharedSize > 0 {
+				want = append(want, step{doc.KindMoEShared, l})
+			}
 			if len(p.experts[l]) != a.Experts {
 				return fmt.Errorf("layer %d has %d experts, want %d", l, len(p.experts[l]), a.Experts)
 			}

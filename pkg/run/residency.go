@@ -161,7 +161,7 @@ func (p *program) cuts(m Mode) []cut {
 			}
 		}
 	}
-	for _, kind := range []doc.Kind{doc.KindMoEExpert, doc.KindMLPDense, doc.KindAttention, doc.KindMoERouter} {
+	for _, kind := range []doc.Kind{doc.KindMoEExpert, doc.KindMLPDense, doc.KindMoEShared, doc.KindAttention, doc.KindMoERouter} {
 		layers[kind] = make([][]int32, len(p.experts))
 	}
 	layers[doc.KindLMHead], layers[doc.KindEmbedding] = make([][]int32, 1), make([][]int32, 1)
@@ -195,6 +195,7 @@ func (p *program) cuts(m Mode) []cut {
 		cuts = append(cuts, cut{maxSlots: k})
 	}
 	spread(doc.KindMLPDense, 0)
+	spread(doc.KindMoEShared, 0)
 	spread(doc.KindAttention, 0)
 	spread(doc.KindMoERouter, 0)
 	cuts = append(cuts, cut{maxSlots: minSlots})

@@ -143,6 +143,8 @@ func (r *Run) kernel(ctx context.Context, n int32, w *arch.Weights) error {
 		r.graph.MLP(w)
 	case doc.KindMoERouter:
 		return r.moe(ctx, n, o.layer, w)
+	case doc.KindMoEShared:
+		r.graph.Shared(w)
 	case doc.KindNorm:
 		r.graph.FinalNorm(w)
 	case doc.KindLMHead:

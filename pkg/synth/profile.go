@@ -93,6 +93,7 @@ func Profile(s Shape) (*doc.Profile, error) {
 		a.QKNorm = true
 		a.NormTopK = true
 		a.Experts, a.ExpertsPerToken, a.ExpertSize = s.Experts, s.TopK, s.ExpertSize
+		a.SharedSize = s.Shared * s.ExpertSize
 		a.IntermediateSize = 0
 		for l := range s.Layers {
 			a.MoELayers = append(a.MoELayers, l)
@@ -106,9 +107,6 @@ func Profile(s Shape) (*doc.Profile, error) {
 		return nil, err
 	}
 	p.Synthetic = true
-	if s.Shared > 0 {
-		addShared(p, s)
-	}
 	return p, p.Validate()
 }
 
@@ -141,32 +139,6 @@ func (s Shape) check() error {
 		return &ShapeError{"experts", fmt.Sprintf("%d layers of %d experts are more than any model has", s.Layers, s.Experts)}
 	}
 	return nil
-}
-
-// addShared puts a shared expert behind each layer's dispatch.
-func addShared(p *doc.Profile, s Shape) {
-	width := s.Shared * s.ExpertSize
-	ops := make([]doc.Op, 0, len(p.Ops)+s.Layers)
-	for _, op := range p.Ops {
-		ops = append(ops, op)
-		if op.Kind != doc.KindMoEDispatch {
-			continue
-		}
-		shared := doc.Op{ID: fmt.Sprintf("block_%d.shared", op.Layer), Kind: doc.KindMoEShared, Layer: op.Layer, Expert: -1}
-		for _, m := range []struct {
-			role       string
-			rows, cols int
-		}{{doc.RoleGate, width, s.Hidden}, {doc.RoleUp, width, s.Hidden}, {doc.RoleDown, s.Hidden, width}} {
-			source := doc.Source{Name: fmt.Sprintf("model.layers.%d.mlp.shared_expert.%s_proj.weight", op.Layer, m.role), Index: -1}
-			shared.Tensors = append(shared.Tensors, doc.Tensor{Role: m.role, Rows: m.rows, Cols: m.cols, DType: s.Weights, Source: source})
-			n := int64(m.rows) * int64(m.cols)
-			shared.Parameters += n
-			shared.FlopsPerToken += 2 * n
-		}
-		p.Parameters += shared.Parameters
-		ops = append(ops, shared)
-	}
-	p.Ops = ops
 }
 
 // ShapeError says which number of a shape is wrong.

@@ -77,6 +77,17 @@ func (c Config) errors(t *testing.T) {
 			b.Attention(o, q, k, v, kv, 2, spec)
 			b.Attention(o, q, k, v, kv, 4, spec)
 		}},
+		{"attention", func() {
+			sinks := spec
+			sinks.Sinks = b.vector(make([]float32, spec.Heads+1))
+			b.Attention(o, q, k, v, kv, 0, sinks)
+		}},
+		{"attention", func() { b.Attention(o, q, k, backend.Tensor{}, kv, 0, spec) }},
+		{"head_linear", func() { b.HeadLinear(dst, x, w, 3) }},
+		{"head_linear", func() { b.HeadLinear(dst, x, square, 2) }},
+		{"concat", func() { b.Concat(dst, x, y, 1) }},
+		{"route", func() { _ = b.Route(ids, weights, x, w, backend.RouteSpec{TopK: 2, Groups: 3, TopGroups: 1}) }},
+		{"route", func() { _ = b.Route(ids, weights, x, w, backend.RouteSpec{TopK: 2, Groups: 32, TopGroups: 1}) }},
 		{"swiglu", func() { b.SwiGLU(x, x, y) }},
 		{"swiglu", func() { b.SwiGLU(x, dst, x) }},
 		{"add", func() { b.Add(x, y) }},
@@ -151,6 +162,8 @@ func (c Config) errors(t *testing.T) {
 		{Heads: 0, HeadDim: 1, Context: 1, Type: "f32"},
 		{Heads: 1, HeadDim: 5000, Context: 1, Type: "f32"},
 		{Heads: 1, HeadDim: 1, Context: math.MaxInt, Type: "f16"},
+		{Heads: 1, HeadDim: 8, Context: 8, Type: "f32", Latent: 9},
+		{Heads: 1, HeadDim: 8, Context: 8, Type: "f32", Latent: -1},
 	} {
 		if _, err := b.KV(spec); err == nil {
 			t.Errorf("cache %+v was accepted", spec)

@@ -64,6 +64,7 @@ const sb_kernels sb_avx512vnni = {
 	.rms_norm = avx512_rms_norm,
 	.rope = avx512_rope,
 	.swiglu = avx512_swiglu,
+	.clamped = avx512_clamped,
 	.add = avx512_add,
 	.axpy = avx512_axpy,
 };

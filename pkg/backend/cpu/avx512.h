@@ -32,5 +32,5 @@ SB_VECTOR __m512 load_16(const uint16_t *p, __mmask16 mask, int f16) {
 void sb_avx512_f32(sb_scratch *, const sb_matrix *, const sb_input *, const sb_task *, int first, int rows, float (*sums)[SB_ROWS]);
 void sb_avx512_int8(sb_scratch *, const sb_matrix *, const sb_input *, const sb_task *, int first, int rows, float (*sums)[SB_ROWS]);
 void sb_avx512_decode(float *dst, const sb_matrix *, int row);
-void sb_avx512_attend(sb_scratch *, const sb_attention *, int row, int kv_head);
+void sb_avx512_attend(sb_scratch *, const sb_attention *, int row, int head, int n);
 #endif

@@ -1,4 +1,4 @@
-// Attention of one query row over one key-value head, for the heads that share
+// Attention of one query row over one key-value head, for some heads that share
 // it: scores of 64 positions, a running maximum, weighted values.
 #include "avx512.h"
 
@@ -87,16 +87,17 @@ SB_VECTOR void values(sb_scratch *s, float (*p)[SB_KEYS], const float *shrink, c
 }
 
 // heads computes n heads with one reading of keys and values.
-SB_VECTOR void heads(sb_scratch *s, const sb_attention *a, int row, int kv_head, int head, const int f16, const int n, const int whole) {
+SB_VECTOR void heads(sb_scratch *s, const sb_attention *a, int row, int head, const int f16, const int n, const int whole) {
 	const sb_kv *kv = a->kv;
-	int d = kv->head_dim;
-	int64_t base = (int64_t)kv_head * kv->context;
-	int64_t at = ((int64_t)row * a->heads + head) * d;
+	int d = kv->head_dim, last = kv->value_dim;
+	int64_t base = (int64_t)(head / (a->heads / kv->kv_heads)) * kv->context;
+	int64_t at = (int64_t)row * a->heads + head;
 	int end = a->pos + row + 1, first = a->window && end > a->window ? end - a->window : 0;
 	float highest[4], total[4], shrink[4];
 	for (int h = 0; h < n; h++) {
 		highest[h] = -INFINITY, total[h] = 0;
-		memset(s->sum[h], 0, d * sizeof(float));
+		if (a->sinks) highest[h] = a->sinks[head + h], total[h] = 1;
+		memset(s->sum[h], 0, last * sizeof(float));
 	}
 	for (int from = first / SB_KEYS * SB_KEYS; from < end; from += SB_KEYS) {
 		float p[4][SB_KEYS];
@@ -105,41 +106,36 @@ SB_VECTOR void heads(sb_scratch *s, const sb_attention *a, int row, int kv_head,
 			int64_t key[4];
 			// At the ends, compute a neighbour again; softmax leaves it out.
 			for (int j = 0; j < 4; j++) key[j] = (base + from + (i + j < lo ? lo : i + j < hi ? i + j : hi - 1)) * d;
-			scores((float(*)[SB_KEYS])&p[0][i], a->q + at, kv->k, key, d, f16, n, whole);
+			scores((float(*)[SB_KEYS])&p[0][i], a->q + at * d, kv->k, key, d, f16, n, whole);
 		}
 		for (int h = 0; h < n; h++) shrink[h] = softmax(p[h], lo, hi, a->scale, &highest[h], &total[h]);
 		int j = 0;
-		for (; j + 32 <= d; j += 32) values(s, p, shrink, kv->v, (base + from) * d, j, lo, hi, d, 0xffff, f16, n, 2);
-		for (; j < d; j += 16) values(s, p, shrink, kv->v, (base + from) * d, j, lo, hi, d, tail(d - j), f16, n, 1);
+		for (; j + 32 <= last; j += 32) values(s, p, shrink, kv->v, (base + from) * d, j, lo, hi, d, 0xffff, f16, n, 2);
+		for (; j < last; j += 16) values(s, p, shrink, kv->v, (base + from) * d, j, lo, hi, d, tail(last - j), f16, n, 1);
 	}
 	for (int h = 0; h < n; h++)
-		for (int j = 0; j < d; j++) a->y[at + h * d + j] = s->sum[h][j] / total[h];
+		for (int j = 0; j < last; j++) a->y[(at + h) * last + j] = s->sum[h][j] / total[h];
 }
 
 #define HEADS(n) \
-	SB_AVX512 static __attribute__((noinline)) void heads_##n(sb_scratch *s, const sb_attention *a, int row, int kv_head, int head) { \
+	SB_AVX512 static __attribute__((noinline)) void heads_##n(sb_scratch *s, const sb_attention *a, int row, int head) { \
 		int whole = a->kv->head_dim % 16 == 0; \
-		if (a->kv->f16 && whole) heads(s, a, row, kv_head, head, 1, n, 1); \
-		else if (a->kv->f16) heads(s, a, row, kv_head, head, 1, n, 0); \
-		else if (whole) heads(s, a, row, kv_head, head, 0, n, 1); \
-		else heads(s, a, row, kv_head, head, 0, n, 0); \
+		if (a->kv->f16 && whole) heads(s, a, row, head, 1, n, 1); \
+		else if (a->kv->f16) heads(s, a, row, head, 1, n, 0); \
+		else if (whole) heads(s, a, row, head, 0, n, 1); \
+		else heads(s, a, row, head, 0, n, 0); \
 	}
 HEADS(1)
 HEADS(2)
 HEADS(3)
 HEADS(4)
 
-void sb_avx512_attend(sb_scratch *s, const sb_attention *a, int row, int kv_head) {
-	int group = a->heads / a->kv->kv_heads;
-	for (int i = 0, n; i < group; i += n) {
-		n = group - i < 4 ? group - i : 4;
-		int head = kv_head * group + i;
-		switch (n) {
-		case 4: heads_4(s, a, row, kv_head, head); break;
-		case 3: heads_3(s, a, row, kv_head, head); break;
-		case 2: heads_2(s, a, row, kv_head, head); break;
-		default: heads_1(s, a, row, kv_head, head);
-		}
+void sb_avx512_attend(sb_scratch *s, const sb_attention *a, int row, int head, int n) {
+	switch (n) {
+	case 4: heads_4(s, a, row, head); break;
+	case 3: heads_3(s, a, row, head); break;
+	case 2: heads_2(s, a, row, head); break;
+	default: heads_1(s, a, row, head);
 	}
 }
 

@@ -72,6 +72,7 @@ type fixed struct {
 	tasks     [tasks]C.sb_task
 	attention C.sb_attention
 	in, out   [backend.ScratchExpertRows]C.int32_t
+	heads     [backend.MaxParts]C.sb_matrix        // of HeadLinear
 	order     [backend.ScratchExpertRows]C.int32_t // 0, 1, 2, ...
 	freqs     [C.SB_HEAD_DIM / 2]C.float
 }
@@ -287,7 +288,11 @@ func (b *Backend) KV(spec backend.KVSpec) (backend.KV, error) {
 		return backend.KV{}, err
 	}
 	size := int64(spec.Heads) * int64(spec.Context) * int64(spec.HeadDim) * backend.KVWidth(spec.Type)
-	p, err := b.hold(2 * size)
+	planes, value := int64(2), spec.HeadDim
+	if spec.Latent > 0 {
+		planes, value = 1, spec.Latent
+	}
+	p, err := b.hold(planes * size)
 	if err == nil {
 		err = b.reserve(backend.ScratchSpec{HeadDim: spec.HeadDim})
 	}
@@ -299,8 +304,8 @@ func (b *Backend) KV(spec backend.KVSpec) (backend.KV, error) {
 		return backend.KV{}, fmt.Errorf("KV cache: %w", err)
 	}
 	*c = C.sb_kv{
-		k: p, v: unsafe.Add(p, size), context: C.int32_t(spec.Context),
-		kv_heads: C.int32_t(spec.Heads), head_dim: C.int32_t(spec.HeadDim),
+		k: p, v: unsafe.Add(p, (planes-1)*size), context: C.int32_t(spec.Context),
+		kv_heads: C.int32_t(spec.Heads), head_dim: C.int32_t(spec.HeadDim), value_dim: C.int32_t(value),
 	}
 	if spec.Type == "f16" {
 		c.f16 = 1

@@ -27,6 +27,7 @@ enum {
 	SB_ROWS = 16,       // rows of a matrix in one block of work
 	SB_F32_COLS = 512,  // columns summed in lanes before they are added up,
 	SB_INT8_COLS = 1024, // by kind of activations
+	SB_SHARE = 4,       // heads that share one reading of a KV head
 	SB_KEYS = 64,       // positions of one step of attention's running softmax
 	SB_HEAD_DIM = 1024  // the largest head
 };
@@ -67,7 +68,7 @@ typedef struct {
 	const int32_t *gather; // which rows of x are rounded; NULL: the first ones
 } sb_input;
 
-// One product y = w(x), or y = silu(w(x)) * up(x) if up has parts.
+// One product y = w(x), or y = act(w(x), up(x)) if up has parts.
 typedef struct {
 	sb_linear w, up;
 	float *y;
@@ -75,6 +76,7 @@ typedef struct {
 	const int32_t *in, *rounded, *out; // rows of x, of its rounded form, of y; NULL: in order
 	int32_t tokens;                    // at most SB_TOKENS
 	int32_t first_block;
+	float alpha, limit; // of the activation; limit 0: SwiGLU
 } sb_task;
 
 // The scratch of one thread.
@@ -86,20 +88,22 @@ typedef struct {
 	} panel;
 	float scale[SB_ROWS][SB_INT8_COLS / 32];
 	float bias[SB_ROWS][SB_INT8_COLS / 32];
-	float sum[4][SB_HEAD_DIM]; // attention: sums of up to four heads
+	float sum[SB_SHARE][SB_HEAD_DIM]; // attention: sums of values
 } sb_scratch;
 
 // Attention.
 
 typedef struct {
-	void *k, *v; // [kv_heads][context][head_dim]
+	void *k, *v; // [kv_heads][context][head_dim]; one and the same if latent
 	int32_t f16, context, kv_heads, head_dim;
+	int32_t value_dim; // of a value: the first numbers at its place
 } sb_kv;
 
 typedef struct {
 	float *y;
 	const float *q;
 	const sb_kv *kv;
+	const float *sinks; // [heads], or NULL
 	int32_t rows, heads, pos, window;
 	float scale;
 } sb_attention;
@@ -112,11 +116,14 @@ typedef struct {
 	// round fills one row of in->int8[which].
 	void (*round)(const sb_input *, int which, int row);
 	void (*decode)(float *dst, const sb_matrix *, int row);
-	void (*attend)(sb_scratch *, const sb_attention *, int row, int kv_head);
+	// attend computes n <= SB_SHARE heads from `head` on, of one KV head.
+	void (*attend)(sb_scratch *, const sb_attention *, int row, int head, int n);
 	void (*to_f16)(uint16_t *dst, const float *src, int n);
 	void (*rms_norm)(float *dst, const float *x, const float *w, int n, float eps);
 	void (*rope)(float *x, int heads, int head_dim, const float *cos, const float *sin);
 	void (*swiglu)(float *dst, const float *gate, const float *up, int64_t n);
+	// clamped is backend.Activation with a limit.
+	void (*clamped)(float *dst, const float *gate, const float *up, int64_t n, float alpha, float limit);
 	void (*add)(float *dst, const float *x, int64_t n);
 	void (*axpy)(float *dst, float a, const float *x, int64_t n);
 } sb_kernels;

@@ -40,7 +40,26 @@ func (b *Backend) Attention(dst, q, k, v backend.Tensor, kv backend.KV, pos int,
 		y: b.tensor(dst), q: b.tensor(q), kv: b.caches[kv.ID-1], scale: C.float(s.Scale),
 		rows: C.int32_t(q.Rows), heads: C.int32_t(s.Heads), pos: C.int32_t(pos), window: C.int32_t(s.Window),
 	}
-	C.sb_attend(&b.fixed.context, &b.fixed.attention, b.tensor(k), b.tensor(v))
+	if s.Sinks.ID != 0 {
+		b.fixed.attention.sinks = b.vector(s.Sinks)
+	}
+	var values *C.float // none in a latent cache
+	if v.ID != 0 {
+		values = b.tensor(v)
+	}
+	C.sb_attend(&b.fixed.context, &b.fixed.attention, b.tensor(k), values)
+}
+
+func (b *Backend) Concat(dst, x, y backend.Tensor, heads int) {
+	if !b.ok("concat", b.table.Concat(dst, x, y, heads)) {
+		return
+	}
+	ds, xs, ys := b.values(dst), b.values(x), b.values(y)
+	nx, ny := x.Cols/heads, y.Cols/heads
+	for i := range x.Rows * heads {
+		copy(ds[i*(nx+ny):], xs[i*nx:][:nx])
+		copy(ds[i*(nx+ny)+nx:], ys[i*ny:][:ny])
+	}
 }
 
 func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {

@@ -76,6 +76,14 @@ SB_INLINE void swiglu_body(float *dst, const float *gate, const float *up, int64
 	for (int64_t i = 0; i < n; i++) dst[i] = gate[i] / (1.0f + sb_exp(-gate[i])) * up[i];
 }
 
+SB_INLINE void clamped_body(float *dst, const float *gate, const float *up, int64_t n, float alpha, float limit) {
+	for (int64_t i = 0; i < n; i++) {
+		float g = gate[i] > limit ? limit : gate[i], u = up[i] > limit ? limit : up[i];
+		u = u < -limit ? -limit : u;
+		dst[i] = g / (1.0f + sb_exp(-alpha * g)) * (u + 1.0f);
+	}
+}
+
 SB_INLINE void add_body(float *dst, const float *x, int64_t n) {
 	for (int64_t i = 0; i < n; i++) dst[i] += x[i];
 }
@@ -89,5 +97,6 @@ SB_INLINE void axpy_body(float *dst, float a, const float *x, int64_t n) {
 	attribute static void prefix##_rms_norm(float *dst, const float *x, const float *w, int n, float eps) { rms_norm_body(dst, x, w, n, eps); } \
 	attribute static void prefix##_rope(float *x, int heads, int head_dim, const float *cos, const float *sin) { rope_body(x, heads, head_dim, cos, sin); } \
 	attribute static void prefix##_swiglu(float *dst, const float *gate, const float *up, int64_t n) { swiglu_body(dst, gate, up, n); } \
+	attribute static void prefix##_clamped(float *dst, const float *gate, const float *up, int64_t n, float alpha, float limit) { clamped_body(dst, gate, up, n, alpha, limit); } \
 	attribute static void prefix##_add(float *dst, const float *x, int64_t n) { add_body(dst, x, n); } \
 	attribute static void prefix##_axpy(float *dst, float a, const float *x, int64_t n) { axpy_body(dst, a, x, n); }

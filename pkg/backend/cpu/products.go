@@ -79,6 +79,42 @@ func (b *Backend) Linear(dst, x backend.Tensor, w *backend.Linear) {
 	}
 }
 
+// HeadLinear gives C a matrix for each head, a stretch of rows of the whole.
+func (b *Backend) HeadLinear(dst, x backend.Tensor, w *backend.Linear, heads int) {
+	if !b.ok("head_linear", b.table.HeadLinear(dst, x, w, heads)) {
+		return
+	}
+	f, inputs, outputs := b.fixed, x.Cols/heads, dst.Cols/heads
+	for from := 0; from < x.Rows; from += backend.ScratchTokens {
+		n := min(x.Rows-from, backend.ScratchTokens)
+		for h := range heads {
+			b.input(offset(b.tensor(x), from*x.Cols+h*inputs), n, inputs)
+			f.input.stride = C.int64_t(x.Cols)
+			f.tasks[0] = C.sb_task{
+				w: b.linear(w), tokens: C.int32_t(n),
+				y: offset(b.tensor(dst), from*dst.Cols+h*outputs), y_stride: C.int64_t(dst.Cols),
+			}
+			for i := range w.N {
+				f.heads[i] = *b.matrices[w.Parts[i].ID-1]
+				cut(&f.heads[i], h*outputs, outputs)
+				f.tasks[0].w.part[i] = &f.heads[i]
+			}
+			b.run(1)
+		}
+	}
+}
+
+// cut leaves n rows of a matrix, those from first on.
+func cut(m *C.sb_matrix, first, n int) {
+	m.data = (*C.uint8_t)(unsafe.Add(unsafe.Pointer(m.data), first*int(m.cols)*int(m.bits)/8))
+	if m.group > 0 {
+		groups := first * int(m.cols) / int(m.group)
+		m.scales = (*C.uint16_t)(unsafe.Add(unsafe.Pointer(m.scales), 2*groups))
+		m.biases = (*C.uint16_t)(unsafe.Add(unsafe.Pointer(m.biases), 2*groups))
+	}
+	m.rows = C.int32_t(n)
+}
+
 func (b *Backend) Linears(dsts []backend.Tensor, x backend.Tensor, ws []*backend.Linear) {
 	if !b.ok("linears", b.table.Linears(dsts, x, ws)) || len(ws) == 0 {
 		return
@@ -116,7 +152,7 @@ func (b *Backend) Route(ids []int32, weights []float32, x backend.Tensor, w *bac
 		all := unsafe.Slice((*float32)(unsafe.Pointer(logits)), n*experts)
 		for r := range n {
 			at := (from + r) * s.TopK
-			backend.Choose(ids[at:at+s.TopK], weights[at:at+s.TopK], all[r*experts:][:experts], s.Norm)
+			backend.Choose(ids[at:at+s.TopK], weights[at:at+s.TopK], all[r*experts:][:experts], s)
 		}
 	}
 	return nil
@@ -181,6 +217,7 @@ func (b *Backend) expertPass(out, x backend.Tensor, calls []backend.ExpertCall, 
 		t := C.sb_task{
 			w: b.linear(calls[s.call].Gate), up: b.linear(calls[s.call].Up), tokens: C.int32_t(s.n),
 			y: offset(h, at*inner), y_stride: C.int64_t(inner), in: &f.in[at], rounded: &f.in[at],
+			alpha: C.float(calls[s.call].Act.Alpha), limit: C.float(calls[s.call].Act.Limit),
 		}
 		if gathered {
 			t.rounded = &f.order[at]

@@ -51,7 +51,10 @@ static void finish(sb_context *c, sb_scratch *s, const sb_task *t, int first, in
 			float *up = s->sums[1][i];
 			if (t->up.bias)
 				for (int r = 0; r < rows; r++) up[r] += t->up.bias[first + r];
-			c->kernels->swiglu(y, sum, up, rows);
+			if (t->limit > 0)
+				c->kernels->clamped(y, sum, up, rows, t->alpha, t->limit);
+			else
+				c->kernels->swiglu(y, sum, up, rows);
 		} else {
 			memcpy(y, sum, rows * sizeof *y);
 		}
@@ -102,31 +105,45 @@ typedef struct {
 	const sb_attention *a;
 } attention;
 
+// shares is how many times a KV head is read for the heads that share it.
+static int shares(const sb_attention *a) {
+	return (a->heads / a->kv->kv_heads + SB_SHARE - 1) / SB_SHARE;
+}
+
 static void run_heads(void *v, sb_scratch *s, int lo, int hi) {
 	attention *p = v;
-	int heads = p->a->kv->kv_heads;
-	for (int i = lo; i < hi; i++) p->c->kernels->attend(s, p->a, i / heads, i % heads);
+	const sb_attention *a = p->a;
+	int group = a->heads / a->kv->kv_heads, parts = shares(a), per_row = a->kv->kv_heads * parts;
+	for (int i = lo; i < hi; i++) {
+		int kv_head = i % per_row / parts, first = i % parts * SB_SHARE;
+		int n = group - first < SB_SHARE ? group - first : SB_SHARE;
+		p->c->kernels->attend(s, a, i / per_row, kv_head * group + first, n);
+	}
+}
+
+// store appends the rows of a step to keys or values.
+static void store(sb_context *c, const sb_attention *a, void *to, const float *x) {
+	const sb_kv *kv = a->kv;
+	int d = kv->head_dim;
+	for (int r = 0; r < a->rows; r++)
+		for (int h = 0; h < kv->kv_heads; h++, x += d) {
+			int64_t at = ((int64_t)h * kv->context + a->pos + r) * d;
+			if (kv->f16)
+				c->kernels->to_f16((uint16_t *)to + at, x, d);
+			else
+				memcpy((float *)to + at, x, d * sizeof *x);
+		}
 }
 
 void sb_attend(sb_context *c, sb_attention *a, const float *k, const float *v) {
 	const sb_kv *kv = a->kv;
-	int d = kv->head_dim;
-	for (int r = 0; r < a->rows; r++)
-		for (int h = 0; h < kv->kv_heads; h++, k += d, v += d) {
-			int64_t at = ((int64_t)h * kv->context + a->pos + r) * d;
-			if (kv->f16) {
-				c->kernels->to_f16((uint16_t *)kv->k + at, k, d);
-				c->kernels->to_f16((uint16_t *)kv->v + at, v, d);
-			} else {
-				memcpy((float *)kv->k + at, k, d * sizeof *k);
-				memcpy((float *)kv->v + at, v, d * sizeof *v);
-			}
-		}
+	store(c, a, kv->k, k);
+	if (v) store(c, a, kv->v, v);
 	attention p = {c, a};
 	int seen = a->pos + a->rows;
 	if (a->window && seen > a->window) seen = a->window;
-	int n = a->rows * kv->kv_heads;
-	sb_parallel(c->pool, n, grain(c, n, (int64_t)seen * d * (a->heads / kv->kv_heads) / 4), run_heads, &p);
+	int n = a->rows * kv->kv_heads * shares(a);
+	sb_parallel(c->pool, n, grain(c, n, (int64_t)seen * kv->head_dim * a->heads / kv->kv_heads / shares(a) / 4), run_heads, &p);
 }
 
 // Elementwise ops. Rows of a register lie behind each other, so that most see

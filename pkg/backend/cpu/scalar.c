@@ -230,11 +230,13 @@ static void attend_one(sb_scratch *s, const sb_attention *a, int row, int head) 
 	const sb_kv *kv = a->kv;
 	int d = kv->head_dim;
 	int64_t base = (int64_t)(head / (a->heads / kv->kv_heads)) * kv->context;
-	int64_t at = ((int64_t)row * a->heads + head) * d;
-	const float *q = a->q + at;
+	int64_t at = (int64_t)row * a->heads + head;
+	const float *q = a->q + at * d;
+	int values = kv->value_dim;
 	int end = a->pos + row + 1, first = a->window && end > a->window ? end - a->window : 0;
 	float *sum = s->sum[0], *buf = s->panel.f32[0], highest = -INFINITY, total = 0;
-	memset(sum, 0, d * sizeof *sum);
+	if (a->sinks) highest = a->sinks[head], total = 1;
+	memset(sum, 0, values * sizeof *sum);
 	for (int block = first / SB_KEYS * SB_KEYS; block < end; block += SB_KEYS) {
 		int lo = block < first ? first : block, hi = block + SB_KEYS < end ? block + SB_KEYS : end;
 		float p[SB_KEYS], top = highest;
@@ -251,18 +253,17 @@ static void attend_one(sb_scratch *s, const sb_attention *a, int row, int head) 
 		for (int i = 0; i < SB_KEYS; i += 16)
 			for (int j = 0; j < 16; j++) lane[j] += p[i + j];
 		total = total * shrink + sum16(lane);
-		for (int j = 0; j < d; j++) sum[j] *= shrink;
+		for (int j = 0; j < values; j++) sum[j] *= shrink;
 		for (int i = lo; i < hi; i++) {
 			const float *v = vector(buf, kv, kv->v, base + i);
-			for (int j = 0; j < d; j++) sum[j] += p[i - block] * v[j];
+			for (int j = 0; j < values; j++) sum[j] += p[i - block] * v[j];
 		}
 	}
-	for (int j = 0; j < d; j++) a->y[at + j] = sum[j] / total;
+	for (int j = 0; j < values; j++) a->y[at * values + j] = sum[j] / total;
 }
 
-static void scalar_attend(sb_scratch *s, const sb_attention *a, int row, int kv_head) {
-	int group = a->heads / a->kv->kv_heads;
-	for (int i = 0; i < group; i++) attend_one(s, a, row, kv_head * group + i);
+static void scalar_attend(sb_scratch *s, const sb_attention *a, int row, int head, int n) {
+	for (int i = 0; i < n; i++) attend_one(s, a, row, head + i);
 }
 
 const sb_kernels sb_scalar = {
@@ -275,6 +276,7 @@ const sb_kernels sb_scalar = {
 	.rms_norm = scalar_rms_norm,
 	.rope = scalar_rope,
 	.swiglu = scalar_swiglu,
+	.clamped = scalar_clamped,
 	.add = scalar_add,
 	.axpy = scalar_axpy,
 };

@@ -43,6 +43,7 @@ type Backend struct {
 var (
 	_ backend.Based   = (*Backend)(nil)
 	_ backend.Metered = (*Backend)(nil)
+	_ backend.Partial = (*Backend)(nil)
 )
 
 // Remedy is what to do when Open fails because the shim is missing, or does

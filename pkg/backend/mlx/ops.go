@@ -6,6 +6,7 @@ package mlx
 import "C"
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"unsafe"
@@ -57,6 +58,32 @@ func (b *Backend) Linears(dsts []backend.Tensor, x backend.Tensor, ws []*backend
 	}
 }
 
+// Lacks reports what the shim cannot do yet.
+func (b *Backend) Lacks(f backend.Feature) bool {
+	switch f {
+	case backend.Sinks, backend.Latents, backend.ClampedGLU:
+		return true
+	}
+	return false
+}
+
+// lacks fails because of a feature.
+func (b *Backend) lacks(op string, f backend.Feature) {
+	b.ok(op, fmt.Errorf("the mlx backend has no %s yet", f))
+}
+
+func (b *Backend) HeadLinear(dst, x backend.Tensor, w *backend.Linear, heads int) {
+	if b.ok("head_linear", b.table.HeadLinear(dst, x, w, heads)) {
+		b.lacks("head_linear", backend.Latents)
+	}
+}
+
+func (b *Backend) Concat(dst, x, y backend.Tensor, heads int) {
+	if b.ok("concat", b.table.Concat(dst, x, y, heads)) {
+		b.lacks("concat", backend.Latents)
+	}
+}
+
 // turn is a table of angles: of rows positions from pos on.
 type turn struct {
 	pos, rows int
@@ -93,6 +120,10 @@ func (t *turn) fill(pos, rows int, freqs []float32) {
 
 func (b *Backend) Attention(dst, q, k, v backend.Tensor, cache backend.KV, pos int, s backend.AttentionSpec) {
 	if !b.ok("attention", b.table.Attention(dst, q, k, v, cache, pos, s)) {
+		return
+	}
+	if s.Sinks != (backend.Vector{}) {
+		b.lacks("attention", backend.Sinks)
 		return
 	}
 	spec := C.sbmlx_attention{
@@ -135,7 +166,7 @@ func (b *Backend) Route(ids []int32, weights []float32, x backend.Tensor, w *bac
 		return b.err
 	}
 	for r := range x.Rows {
-		backend.Choose(ids[r*s.TopK:][:s.TopK], weights[r*s.TopK:][:s.TopK], b.logits[r*experts:][:experts], s.Norm)
+		backend.Choose(ids[r*s.TopK:][:s.TopK], weights[r*s.TopK:][:s.TopK], b.logits[r*experts:][:experts], s)
 	}
 	return nil
 }
@@ -147,6 +178,10 @@ func (b *Backend) Experts(out, x backend.Tensor, calls []backend.ExpertCall) {
 	b.experts, b.rows = b.experts[:0], b.rows[:0]
 	for i := range calls {
 		c := &calls[i]
+		if c.Act.Limit > 0 {
+			b.lacks("experts", backend.ClampedGLU)
+			return
+		}
 		b.experts = append(b.experts, C.sbmlx_expert{gate: linear(c.Gate), up: linear(c.Up), down: linear(c.Down), rows: C.int32_t(len(c.InRows))})
 		for _, row := range c.InRows {
 			b.rows = append(b.rows, C.int32_t(row))

@@ -9,7 +9,7 @@ import (
 )
 
 // cache holds keys and values as [heads][context][headDim], in one of two
-// types.
+// types. In a latent one values are views of keys.
 type cache struct {
 	spec     backend.KVSpec
 	k32, v32 []float32
@@ -24,14 +24,18 @@ func (b *Backend) KV(spec backend.KVSpec) (backend.KV, error) {
 	n := spec.Heads * spec.Context * spec.HeadDim
 	c := cache{spec: spec}
 	size := int64(n) * backend.KVWidth(spec.Type)
-	m, err := b.hold(2 * size)
+	planes := int64(2)
+	if spec.Latent > 0 {
+		planes = 1
+	}
+	m, err := b.hold(planes * size)
 	if err != nil {
 		return backend.KV{}, fmt.Errorf("KV cache: %w", err)
 	}
 	if spec.Type == "f16" {
-		c.k16, c.v16 = floats[uint16](m[:size]), floats[uint16](m[size:])
+		c.k16, c.v16 = floats[uint16](m[:size]), floats[uint16](m[int64(len(m))-size:])
 	} else {
-		c.k32, c.v32 = floats[float32](m[:size]), floats[float32](m[size:])
+		c.k32, c.v32 = floats[float32](m[:size]), floats[float32](m[int64(len(m))-size:])
 	}
 	b.caches = append(b.caches, c)
 	for i := range b.workers {
@@ -72,8 +76,16 @@ func (b *Backend) Attention(dst, q, k, v backend.Tensor, kv backend.KV, pos int,
 		return
 	}
 	c := &b.caches[kv.ID-1]
-	qs, ks, vs, ys := b.tensor(q), b.tensor(k), b.tensor(v), b.tensor(dst)
+	qs, ks, ys := b.tensor(q), b.tensor(k), b.tensor(dst)
 	d, context := s.HeadDim, c.spec.Context
+	vs, value := ks, c.spec.Latent
+	if value == 0 {
+		vs, value = b.tensor(v), d
+	}
+	var sinks []float32
+	if s.Sinks.ID != 0 {
+		sinks = b.vectors[s.Sinks.ID-1]
+	}
 	for r := range q.Rows {
 		for h := range s.KVHeads {
 			from := r*k.Cols + h*d
@@ -84,34 +96,37 @@ func (b *Backend) Attention(dst, q, k, v backend.Tensor, kv backend.KV, pos int,
 	b.parallel(q.Rows*s.Heads, 3*d*(pos+q.Rows), func(w *worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			r, h := i/s.Heads, i%s.Heads
-			at := r*q.Cols + h*d
-			first := 0
+			y, q := ys[(r*s.Heads+h)*value:][:value], qs[(r*s.Heads+h)*d:][:d]
+			first, sink := 0, math.Inf(-1)
+			if sinks != nil {
+				sink = float64(sinks[h])
+			}
 			if s.Window > 0 {
 				first = max(0, pos+r+1-s.Window)
 			}
-			w.attend(ys[at:at+d], qs[at:at+d], c, h/group*context, first, pos+r+1, s.Scale)
+			w.attend(y, q, c, h/group*context, first, pos+r+1, s.Scale, sink)
 		}
 	})
 }
 
-// attend computes softmax(scale * q.K) V for one query over the positions
-// [first, end) of a head whose vectors start at index base.
-func (w *worker) attend(y, q []float32, c *cache, base, first, end int, scale float32) {
+// attend computes softmax(scale * q.K, sink) V for one query over the
+// positions [first, end) of a head whose vectors start at index base.
+func (w *worker) attend(y, q []float32, c *cache, base, first, end int, scale float32, sink float64) {
 	d := len(q)
 	var buf [1024]float32 // the largest head
 	scores := w.scores[:end-first]
-	highest := math.Inf(-1)
+	highest := sink
 	for i := range scores {
 		scores[i] = float64(scale) * dot(c.key(buf[:d], (base+first+i)*d), q)
 		highest = max(highest, scores[i])
 	}
-	var total float64
-	sums := w.sums[:d]
+	total := math.Exp(sink - highest)
+	sums := w.sums[:len(y)]
 	clear(sums)
 	for i, score := range scores {
 		p := math.Exp(score - highest)
 		total += p
-		for j, v := range c.value(buf[:d], (base+first+i)*d) {
+		for j, v := range c.value(buf[:len(y)], (base+first+i)*d) {
 			sums[j] += p * float64(v)
 		}
 	}

@@ -5,7 +5,8 @@ import (
 	"substrate/pkg/plane"
 )
 
-// rows names rows of a register, in their order; a nil Map is all of them.
+// rows names rows of a register, in their order; a nil pick is all of them.
+// Row i begins at i*cols.
 type rows struct {
 	values []float32
 	cols   int
@@ -16,12 +17,17 @@ func (r rows) row(i int) []float32 {
 	if r.pick != nil {
 		i = int(r.pick[i])
 	}
-	return r.values[i*r.cols:][:r.cols]
+	return r.values[i*r.cols:]
 }
 
 // linear sets n rows of y to w(x). A row of weights is decoded once and used
 // for every row of x.
 func (b *Backend) linear(y, x rows, n int, w *backend.Linear) {
+	b.linearRows(y, x, n, w, 0, w.Parts[0].Rows)
+}
+
+// linearRows is linear for the outputs of w from first on.
+func (b *Backend) linearRows(y, x rows, n int, w *backend.Linear, first, outputs int) {
 	var parts [backend.MaxParts]*plane.Matrix
 	for i := range w.N {
 		parts[i] = &b.matrices[w.Parts[i].ID-1]
@@ -30,13 +36,13 @@ func (b *Backend) linear(y, x rows, n int, w *backend.Linear) {
 	if w.Bias.ID != 0 {
 		bias = b.vectors[w.Bias.ID-1]
 	}
-	outputs, inputs := parts[0].Rows, parts[0].Cols
+	inputs := parts[0].Cols
 	b.parallel(outputs, inputs*(n+4), func(s *worker, lo, hi int) {
 		weights, sums := s.weights[:inputs], s.sums[:n]
 		for r := lo; r < hi; r++ {
 			clear(sums)
 			for _, m := range parts[:w.N] {
-				m.Row(weights, r)
+				m.Row(weights, first+r)
 				i := 0
 				for ; i+4 <= n; i += 4 {
 					dot4(sums[i:], weights, x.row(i), x.row(i+1), x.row(i+2), x.row(i+3))
@@ -47,7 +53,7 @@ func (b *Backend) linear(y, x rows, n int, w *backend.Linear) {
 			}
 			for i, sum := range sums {
 				if bias != nil {
-					sum += float64(bias[r])
+					sum += float64(bias[first+r])
 				}
 				y.row(i)[r] = float32(sum)
 			}
@@ -123,6 +129,17 @@ func (b *Backend) Embed(dst backend.Tensor, ids []int32, table *backend.Linear) 
 	}
 }
 
+func (b *Backend) HeadLinear(dst, x backend.Tensor, w *backend.Linear, heads int) {
+	if !b.ok("head_linear", b.table.HeadLinear(dst, x, w, heads)) {
+		return
+	}
+	outputs, inputs := dst.Cols/heads, x.Cols/heads
+	for h := range heads {
+		y := rows{values: b.tensor(dst)[h*outputs:], cols: dst.Cols}
+		b.linearRows(y, rows{values: b.tensor(x)[h*inputs:], cols: x.Cols}, x.Rows, w, h*outputs, outputs)
+	}
+}
+
 func (b *Backend) Linear(dst, x backend.Tensor, w *backend.Linear) {
 	if !b.ok("linear", b.table.Linear(dst, x, w)) {
 		return
@@ -153,7 +170,7 @@ func (b *Backend) Experts(out, x backend.Tensor, calls []backend.ExpertCall) {
 			in := rows{xs, x.Cols, c.InRows[lo : lo+n]}
 			b.linear(gate, in, n, c.Gate)
 			b.linear(up, in, n, c.Up)
-			swiglu(gate.values, gate.values, up.values[:n*inner])
+			activate(c.Act, gate.values, gate.values, up.values[:n*inner])
 			b.linear(rows{ys, out.Cols, c.OutRows[lo : lo+n]}, gate, n, c.Down)
 		}
 	}

@@ -46,14 +46,26 @@ func (b *Backend) RoPE(x backend.Tensor, headDim, pos int, freqs []float32) {
 
 func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
 	if b.ok("swiglu", b.table.SwiGLU(dst, gate, up)) {
-		swiglu(b.tensor(dst), b.tensor(gate), b.tensor(up))
+		activate(backend.Activation{}, b.tensor(dst), b.tensor(gate), b.tensor(up))
 	}
 }
 
-func swiglu(dst, gate, up []float32) {
+// activate joins gates and ups.
+func activate(act backend.Activation, dst, gate, up []float32) {
 	for i, u := range up {
-		g := float64(gate[i])
-		dst[i] = float32(g / (1 + math.Exp(-g)) * float64(u))
+		dst[i] = act.Apply(gate[i], u)
+	}
+}
+
+func (b *Backend) Concat(dst, x, y backend.Tensor, heads int) {
+	if !b.ok("concat", b.table.Concat(dst, x, y, heads)) {
+		return
+	}
+	ds, xs, ys := b.tensor(dst), b.tensor(x), b.tensor(y)
+	nx, ny := x.Cols/heads, y.Cols/heads
+	for i := range x.Rows * heads {
+		copy(ds[i*(nx+ny):], xs[i*nx:][:nx])
+		copy(ds[i*(nx+ny)+nx:], ys[i*ny:][:ny])
 	}
 }
 

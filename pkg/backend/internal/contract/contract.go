@@ -17,6 +17,7 @@ const (
 	maxHandles  = 1 << 24
 	maxHeadDim  = 1024
 	maxExperts  = 1 << 14
+	maxGroups   = 64 // of experts
 )
 
 // MatrixAlign is the alignment of matrices and vectors in a slab.
@@ -131,6 +132,9 @@ func (t *Table) AddKV(spec backend.KVSpec) (backend.KV, error) {
 	if spec.Heads < 1 || spec.HeadDim < 1 || spec.Context < 1 || spec.HeadDim > maxHeadDim || spec.Heads > maxDim || spec.Context > maxDim ||
 		int64(spec.Heads)*int64(spec.HeadDim)*int64(spec.Context) > maxElements || len(t.caches) >= maxHandles {
 		return backend.KV{}, fmt.Errorf("KV cache of %d heads of %d for %d positions: not a size (heads have at most %d values)", spec.Heads, spec.HeadDim, spec.Context, maxHeadDim)
+	}
+	if spec.Latent < 0 || spec.Latent > spec.HeadDim {
+		return backend.KV{}, fmt.Errorf("KV cache with values of %d numbers of keys of %d", spec.Latent, spec.HeadDim)
 	}
 	t.caches = append(t.caches, cache{spec: spec})
 	return backend.KV{ID: int32(len(t.caches))}, nil

@@ -138,6 +138,46 @@ func (t *Table) Linears(dsts []backend.Tensor, x backend.Tensor, ws []*backend.L
 	return nil
 }
 
+// HeadLinear checks that w is a matrix for each head.
+func (t *Table) HeadLinear(dst, x backend.Tensor, w *backend.Linear, heads int) error {
+	rows, cols, err := t.linear("w", w)
+	if err != nil {
+		return err
+	}
+	if err := t.tensor("x", x); err != nil {
+		return err
+	}
+	if heads < 1 || rows%heads != 0 || x.Cols%heads != 0 || x.Cols/heads != cols {
+		return fmt.Errorf("x has %d columns, w [%d, %d], for %d heads", x.Cols, rows, cols, heads)
+	}
+	if w.Bias != (backend.Vector{}) {
+		return fmt.Errorf("w: a product by heads has no bias")
+	}
+	if err := t.shaped("dst", dst, x.Rows, rows); err != nil {
+		return err
+	}
+	return apart(dst, x)
+}
+
+func (t *Table) Concat(dst, x, y backend.Tensor, heads int) error {
+	if err := t.tensor("x", x); err != nil {
+		return err
+	}
+	if err := t.tensor("y", y); err != nil {
+		return err
+	}
+	if heads < 1 || x.Cols%heads != 0 || y.Cols%heads != 0 || x.Rows != y.Rows {
+		return fmt.Errorf("[%d, %d] and [%d, %d] are not the parts of %d heads", x.Rows, x.Cols, y.Rows, y.Cols, heads)
+	}
+	if err := t.shaped("dst", dst, x.Rows, x.Cols+y.Cols); err != nil {
+		return err
+	}
+	if err := apart(dst, x); err != nil {
+		return err
+	}
+	return apart(dst, y)
+}
+
 func (t *Table) RoPE(x backend.Tensor, headDim, pos int, freqs []float32) error {
 	if err := t.tensor("x", x); err != nil {
 		return err
@@ -178,15 +218,29 @@ func (t *Table) Attention(dst, q, k, v backend.Tensor, kv backend.KV, pos int, s
 	if err := t.shaped("k", k, q.Rows, s.KVHeads*s.HeadDim); err != nil {
 		return err
 	}
-	if err := t.shaped("v", v, q.Rows, s.KVHeads*s.HeadDim); err != nil {
+	out := s.HeadDim
+	if c.spec.Latent > 0 {
+		out = c.spec.Latent
+		if v != (backend.Tensor{}) {
+			return fmt.Errorf("v: a latent cache takes none")
+		}
+	} else if err := t.shaped("v", v, q.Rows, s.KVHeads*s.HeadDim); err != nil {
 		return err
 	}
-	if err := t.shaped("dst", dst, q.Rows, q.Cols); err != nil {
+	if err := t.shaped("dst", dst, q.Rows, s.Heads*out); err != nil {
 		return err
 	}
 	for _, x := range [...]backend.Tensor{q, k, v} {
 		if err := apart(dst, x); err != nil {
 			return err
+		}
+	}
+	if s.Sinks != (backend.Vector{}) {
+		if err := t.vector("sinks", s.Sinks); err != nil {
+			return err
+		}
+		if s.Sinks.Len != s.Heads {
+			return fmt.Errorf("%d sinks for %d heads", s.Sinks.Len, s.Heads)
 		}
 	}
 	if pos < 0 || pos > c.length || q.Rows > c.spec.Context-pos {
@@ -245,6 +299,9 @@ func (t *Table) Route(ids []int32, weights []float32, x backend.Tensor, w *backe
 	}
 	if s.TopK < 1 || s.TopK > rows {
 		return fmt.Errorf("top %d of %d experts", s.TopK, rows)
+	}
+	if s.Groups < 0 || s.Groups > maxGroups || s.Groups > 0 && (rows%s.Groups != 0 || s.TopGroups < 1 || s.TopGroups > s.Groups || s.TopK > rows/s.Groups*s.TopGroups) {
+		return fmt.Errorf("top %d of %d experts in %d of %d groups", s.TopK, rows, s.TopGroups, s.Groups)
 	}
 	if len(ids) != x.Rows*s.TopK || len(weights) != x.Rows*s.TopK {
 		return fmt.Errorf("room for %d ids and %d weights, want %d rows of %d", len(ids), len(weights), x.Rows, s.TopK)
