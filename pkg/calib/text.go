@@ -85,6 +85,12 @@ func Tokenize(docs []Document, part string, encode Encode, bos, length, want int
 	if len(d.Sequences) == 0 {
 		return nil, fmt.Errorf("no document of part %q has %d tokens", part, minSequence)
 	}
+	// Documents are taken in turn: those that gave nothing are the last.
+	used := 0
+	for _, s := range d.Sequences {
+		used = max(used, s.Document+1)
+	}
+	d.Documents = d.Documents[:used]
 	for _, s := range d.Sequences {
 		for _, id := range s.IDs {
 			digest.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)})
