@@ -9,7 +9,7 @@ TOOLS   := sb-synth sb-calibrate sb-plan sb-feasible sb-pack sb-run sb-trace
 # How often each fuzz target runs in `make fuzz`.
 FUZZ    ?= 5000x
 
-.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema mlx test-mlx bench-mlx mac-build
+.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema man mlx test-mlx bench-mlx mac-build
 
 all: build
 
@@ -71,9 +71,19 @@ bench:
 schema:
 	$(GO) generate ./schema
 
+# Manual pages and completions, from man/src and the flags of the tools.
+man:
+	$(GO) test ./internal/clitest -run TestPipelines/manuals/files -update
+
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	cd $(BIN) && install -m 755 $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 completions/bash/* $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 644 completions/zsh/* $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 644 completions/fish/* $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	@scripts/install-mlx $(DESTDIR)$(PREFIX)/lib
 
 clean:

@@ -128,7 +128,7 @@ func (t Tool) flags(v *Verb, env *Env) (*pflag.FlagSet, RunFunc) {
 func (t Tool) choose(args []string) (*Verb, []string, error) {
 	if len(args) > 0 {
 		switch args[0] {
-		case "-h", "--help", "--version":
+		case "-h", "--help", "--version", "--describe":
 			return nil, nil, nil
 		}
 		if v := t.verb(args[0]); v != nil && args[0] != "" {

@@ -66,7 +66,7 @@ func SizeFlag(fs *pflag.FlagSet, name, usage string) *Size {
 
 // SeedFlag defines --seed.
 func SeedFlag(fs *pflag.FlagSet) *uint64 {
-	return fs.Uint64("seed", 0, "seed of everything random")
+	return fs.Uint64("seed", 0, "seed everything random with `N`")
 }
 
 // ThreadsFlag defines --threads: see [Threads.Count].

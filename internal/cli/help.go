@@ -19,8 +19,11 @@ const helpWidth = 96
 
 // printAbout answers --help and --version of the tool itself.
 func (t Tool) printAbout(env *Env, question string) error {
-	if question == "--version" {
+	switch question {
+	case "--version":
 		return env.print(fmt.Sprintf("%s %s\n", t.Name, version()))
+	case "--describe":
+		return t.printDescription(env)
 	}
 	if v := t.verb(""); v != nil {
 		fs, _ := t.flags(v, env)
@@ -110,12 +113,9 @@ func flagList(fs *pflag.FlagSet) string {
 		if f.Shorthand != "" {
 			left = "  -" + f.Shorthand + ", --" + f.Name
 		}
-		arg, text := pflag.UnquoteUsage(f)
-		if f.Value.Type() != "bool" {
-			left += " " + strings.ToUpper(arg)
-		}
-		if !strings.Contains(text, "(default") && !isZero(f.DefValue) {
-			text += " (default " + f.DefValue + ")"
+		arg, text := flagText(f)
+		if arg != "" {
+			left += " " + arg
 		}
 		if len(left) > indent-2 {
 			b.WriteString(left + "\n")

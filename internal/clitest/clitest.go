@@ -41,9 +41,10 @@ import (
 
 // Main is the TestMain of a package with scripts. The commands are programs by name: their main functions.
 //
-// It defines the flag -update: rewrite the files in the scripts that cmp finds different from what a tool wrote.
+// It defines the flag -update: rewrite the files in the scripts that cmp finds different from what a tool wrote, and the
+// manuals and completions.
 func Main(m *testing.M, commands map[string]func()) {
-	flag.Bool("update", false, "rewrite the expected files in the scripts")
+	flag.Bool("update", false, "rewrite expected and generated files")
 	all := map[string]func(){"tty": ttyMain, "interrupt": interruptMain}
 	maps.Copy(all, commands)
 	testscript.Main(m, all)
@@ -55,10 +56,9 @@ func Run(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	update := flag.Lookup("update").Value.(flag.Getter).Get().(bool)
 	testscript.Run(t, testscript.Params{
 		Dir:           dir,
-		UpdateScripts: update,
+		UpdateScripts: updating(),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("MODELS", models)
 			return nil
@@ -72,6 +72,9 @@ func Run(t *testing.T, dir string) {
 		Condition: condition,
 	})
 }
+
+// updating is the flag -update.
+func updating() bool { return flag.Lookup("update").Value.(flag.Getter).Get().(bool) }
 
 // modelsFolder is testdata/models of the repository that the test runs in.
 func modelsFolder() (string, error) {

@@ -13,7 +13,8 @@ func TestMain(m *testing.M) {
 	Main(m, nil)
 }
 
-// TestPipelines runs testdata/script with all tools of cmd/.
+// TestPipelines runs testdata/script with all tools of cmd/, and holds their
+// manuals and documentation against them.
 func TestPipelines(t *testing.T) {
 	bin := t.TempDir()
 	if err := buildTools(bin); err != nil {
@@ -21,6 +22,7 @@ func TestPipelines(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	Run(t, "testdata/script")
+	t.Run("manuals", func(t *testing.T) { testManuals(t, bin) })
 }
 
 // buildTools compiles the tools that exist into a folder.

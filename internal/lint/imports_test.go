@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"pkg/run", "pkg/synth"},
 	{"pkg/calib"},
 	{"internal/cli", "internal/clitest", "internal/captest", "internal/lint"},
-	{"internal/backends", "internal/budget", "internal/text"},
+	{"internal/backends", "internal/budget", "internal/text", "internal/manual"},
 	{"cmd"},
 }
 
@@ -43,7 +43,7 @@ var only = map[string][]string{
 
 // importers names packages that few may import.
 var importers = map[string][]string{
-	"internal/cli":    {"cmd", "internal/backends", "internal/budget"},
+	"internal/cli":    {"cmd", "internal/backends", "internal/budget", "internal/manual"},
 	"pkg/backend/ref": {"internal/backends", "pkg/backend", "cmd"},
 	"pkg/backend/cpu": {"internal/backends", "pkg/backend", "cmd"},
 	"pkg/backend/mlx": {"internal/backends", "pkg/backend", "cmd"},

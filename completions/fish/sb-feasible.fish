@@ -1,0 +1,18 @@
+# Generated from the flags of sb-feasible by `make man`. DO NOT EDIT.
+
+complete -c sb-feasible -l output -s o -r -F -d 'write to FILE instead of stdout, compressed if it is named *.zst'
+complete -c sb-feasible -l json -d 'print JSON instead of text'
+complete -c sb-feasible -l max-ram -x -d 'cap on the memory of the process that runs the model: SIZE as 36G, 75%, auto'
+complete -c sb-feasible -l quality -x -d 'largest KL divergence to accept, in NATS per token (default: any)'
+complete -c sb-feasible -l tps -x -d 'lowest speed to accept, in N tokens per second (default: half of what the best plan without streaming reaches, else half of what is possible; less if --quality needs it)'
+complete -c sb-feasible -l context -x -d 'room for N tokens of prompt and answer (default: 4096, or the model\'s limit)'
+complete -c sb-feasible -l max-disk -x -d 'cap on the store: SIZE as 400G (default: none)'
+complete -c sb-feasible -l ssd-bw -x -d 'read no faster than SIZE per second, as 2G'
+complete -c sb-feasible -l machine -r -F -d 'measurements of the computer, FILE of sb-calibrate machine (default: conservative guesses)'
+complete -c sb-feasible -l objective -x -d 'NAME: kl, the best quality in the budget, or cap, the least memory that meets --quality (default kl)'
+complete -c sb-feasible -l strategy -x -d 'NAME: optimal, static (optimal without streaming), greedy-rdo or uniform (default optimal; greedy-rdo for --objective cap)'
+complete -c sb-feasible -l max-concurrent -x -d 'let N ops be escalated at once (default 6, or fewer where memory is short)'
+complete -c sb-feasible -l kv -x -d 'TYPE of the KV cache (default f16)'
+complete -c sb-feasible -l prefill-chunk -x -d 'read the prompt N tokens at a time (default 32)'
+complete -c sb-feasible -l quiet -s q -d 'no progress and no notes on stderr'
+complete -c sb-feasible -l verbose -s v -d 'say more on stderr'

@@ -1,0 +1,18 @@
+# Generated from the flags of sb-pack by `make man`. DO NOT EDIT.
+
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l model -r -F -d 'take the weights of MODEL: a folder or a GGUF file'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l output -s o -r -F -d 'make the folder STORE'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l stats -r -F -d 'the statistics FILE that sb-calibrate wrote (default: found in the cache folder by its digest)'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l compress -d 'store records that stay resident as zstd frames where that gains 3 %; a run that must stream them cannot use direct reads then'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l dry-run -d 'say what it would take: time, disk, memory; make nothing'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l work-ram -x -d 'memory that this tool itself may use: SIZE as 4G, 50%, auto'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l threads -x -d 'use N threads (default: as many as the machine and the process\'s CPU quota allow)'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l quiet -s q -d 'no progress and no notes on stderr'
+complete -c sb-pack -n 'not __fish_seen_subcommand_from verify ls' -l verbose -s v -d 'say more on stderr'
+complete -c sb-pack -n __fish_use_subcommand -a verify -d 'reads a whole store back and checks it'
+complete -c sb-pack -n '__fish_seen_subcommand_from verify' -l quiet -s q -d 'no progress and no notes on stderr'
+complete -c sb-pack -n '__fish_seen_subcommand_from verify' -l verbose -s v -d 'say more on stderr'
+complete -c sb-pack -n __fish_use_subcommand -a ls -d 'lists the records of a store'
+complete -c sb-pack -n '__fish_seen_subcommand_from ls' -l json -d 'print JSON instead of text'
+complete -c sb-pack -n '__fish_seen_subcommand_from ls' -l quiet -s q -d 'no progress and no notes on stderr'
+complete -c sb-pack -n '__fish_seen_subcommand_from ls' -l verbose -s v -d 'say more on stderr'
