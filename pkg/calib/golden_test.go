@@ -45,8 +45,8 @@ const goldenModels = "../../testdata/models"
 
 func eachGolden(t *testing.T, test func(t *testing.T, dir string, g *golden, m *model.Model)) {
 	dirs, err := filepath.Glob(filepath.Join(goldenModels, "*", "golden.json"))
-	if err != nil || len(dirs) < 4 {
-		t.Fatalf("%d golden models, %v; want 4 or more", len(dirs), err)
+	if err != nil || len(dirs) < 14 {
+		t.Fatalf("%d golden models, %v; want 14 or more", len(dirs), err)
 	}
 	for _, path := range dirs {
 		dir := filepath.Dir(path)
