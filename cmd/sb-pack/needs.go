@@ -30,13 +30,17 @@ type needs struct {
 	output  string
 	threads int
 	disk    int64 // bytes that are still to be written
+	reused  int64 // bytes that an older store may have
 	free    int64 // where the store goes; -1 if nobody knows
 	memory  int64
 }
 
-func takes(b *store.Build, output string, threads int) *needs {
+func takes(b *store.Build, output string, threads int, old *store.Store) *needs {
 	t := &needs{build: b, output: output, threads: threads, disk: b.Bytes(), free: -1, memory: b.MemoryBytes(threads) + programBytes}
-	t.disk = max(0, t.disk-storeBytes(output)-folderBytes(output+".partial"))
+	if old != nil {
+		t.reused = b.Reusable(old)
+	}
+	t.disk = max(0, t.disk-t.reused-storeBytes(output)-folderBytes(output+".partial"))
 	folder := output
 	for { // the deepest folder that is there
 		free, err := vfs.OS{}.Free(folder)
@@ -105,6 +109,9 @@ func (t *needs) report(ctx context.Context, env *cli.Env, m *model.Model, stats 
 	if t.free >= 0 {
 		fmt.Fprintf(w, "free\t%s\n", cli.Size(t.free))
 	}
+	if t.reused > 0 {
+		fmt.Fprintf(w, "re-used\tup to %s\n", cli.Size(t.reused))
+	}
 	fmt.Fprintf(w, "memory\t%s\n", cli.Size(t.memory))
 	fmt.Fprintf(w, "time\tabout %s on %s\n", duration.Round(time.Second), plural(t.threads, "thread"))
 	for _, p := range plans {
@@ -159,5 +166,5 @@ func (t *needs) time(ctx context.Context, m *model.Model, stats *quant.Stats, pl
 	if bytes == 0 {
 		return 0, nil
 	}
-	return time.Duration(float64(spent) * float64(t.build.Bytes()) / float64(bytes)), nil
+	return time.Duration(float64(spent) * float64(t.build.Bytes()-t.reused) / float64(bytes)), nil
 }

@@ -19,10 +19,10 @@ import (
 
 // packFlags are the flags of the default verb.
 type packFlags struct {
-	model, output, stats *string
-	compress, dryRun     *bool
-	workRAM              *cli.RAMSize
-	threads              *cli.Threads
+	model, output, stats, reuse *string
+	compress, dryRun            *bool
+	workRAM                     *cli.RAMSize
+	threads                     *cli.Threads
 }
 
 func packVerb() cli.Verb {
@@ -33,6 +33,9 @@ func packVerb() cli.Verb {
 			"up to date, packing anything else over it is refused. A second sb-pack on one store is refused while the first runs.\n\n" +
 			"Without PLAN, or for -, the plan is read from stdin and named \"default\"; others are named after their files. With several " +
 			"plans the store holds what any of them needs, each record once.\n\n" +
+			"With --reuse OLD, records that OLD has are taken from it instead of made again: whole files as hard links, which take no space, " +
+			"others as copies. The store is the same, byte for byte, as without; OLD is checked on the way, stays as it is, and can be removed " +
+			"afterwards. The line says how many bytes came from it.\n\n" +
 			"The result is one line of JSON that sb-run reads. A disk that is too small is refused before work begins, one that fills up " +
 			"meanwhile is exit code 4.",
 		Example: "sb-pack --model models/tiny -o m.sb plan.json",
@@ -41,6 +44,7 @@ func packVerb() cli.Verb {
 				model:    fs.String("model", "", "take the weights of `MODEL`: a folder or a GGUF file"),
 				output:   fs.StringP("output", "o", "", "make the folder `STORE`"),
 				stats:    fs.String("stats", "", "the statistics `FILE` that sb-calibrate wrote (default: found in the cache folder by its digest)"),
+				reuse:    fs.String("reuse", "", "take what `OLD`, another store of the model, already has"),
 				compress: fs.Bool("compress", false, "store records that stay resident as zstd frames where that gains 3 %; a run that must stream them cannot use direct reads then"),
 				dryRun:   fs.Bool("dry-run", false, "say what it would take: time, disk, memory; make nothing"),
 				workRAM:  cli.WorkRAMFlag(fs),
@@ -82,7 +86,11 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 		return err
 	}
 	defer stats.Close()
-	need := takes(build, output, f.threads.Count())
+	old, err := openReuse(*f.reuse)
+	if err != nil {
+		return err
+	}
+	need := takes(build, output, f.threads.Count(), old)
 	if err := need.limitRAM(f.workRAM); err != nil {
 		return err
 	}
@@ -99,7 +107,7 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 	progress := env.Progress("packing", "bytes", build.Bytes())
 	defer progress.Close()
 	packed, err := build.Write(ctx, output, store.Options{
-		Source: m, Stats: stats, Weights: m.WeightsSHA256, Fingerprint: fingerprint, Threads: f.threads.Count(),
+		Source: m, Stats: stats, Weights: m.WeightsSHA256, Fingerprint: fingerprint, Threads: f.threads.Count(), Reuse: old,
 		Note: env.Notef,
 		Progress: func(record string, bytes int64) {
 			env.Debugf("packed %s", record)
@@ -121,6 +129,14 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 	return err
 }
 
+// openReuse opens the store that --reuse names, nil if it names none.
+func openReuse(path string) (*store.Store, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return store.Open(path)
+}
+
 // remedy says how to go on after an error of writing.
 func remedy(env *cli.Env, err error) error {
 	switch {
@@ -132,9 +148,11 @@ func remedy(env *cli.Env, err error) error {
 	return err
 }
 
-// limitRAM keeps to --work-ram.
+// limitRAM keeps to --work-ram, or without it to what is needed: the runtime
+// would let garbage grow to as much again.
 func (t *needs) limitRAM(flag *cli.RAMSize) error {
 	if !flag.IsSet() {
+		debug.SetMemoryLimit(t.memory)
 		return nil
 	}
 	limit, err := workRAM(flag)

@@ -1,6 +1,6 @@
 // Package faultfs is a file system that fails on purpose, for tests: calls
 // return errors, writes stop half-way, and what was not synced is lost in a
-// power cut.
+// power cut (see powercut.go).
 package faultfs
 
 import (
@@ -13,6 +13,9 @@ import (
 	"substrate/internal/vfs"
 )
 
+// NoSpace is the error of a full disk.
+const NoSpace = syscall.ENOSPC
+
 // FS passes calls on to another file system until one is to fail. Syncs only
 // note what they would make durable: tests need no real ones.
 type FS struct {
@@ -23,11 +26,11 @@ type FS struct {
 	failAt int // number of the call to fail, from 1; 0: none
 	err    error
 	sticky bool
-	synced map[string][]byte // contents that a power cut leaves, by path; nil: no file
+	volatile
 }
 
 // New wraps a file system.
-func New(base vfs.FS) *FS { return &FS{FS: base, synced: map[string][]byte{}} }
+func New(base vfs.FS) *FS { return &FS{FS: base, volatile: newVolatile()} }
 
 // FailAt makes the n-th call from now fail, and with sticky all that follow.
 // A write that fails writes the first half of its bytes.
@@ -42,23 +45,6 @@ func (f *FS) Calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls
-}
-
-// PowerCut gives every file the contents of its last sync. Names survive:
-// that folders are synced before they matter is not tested here.
-func (f *FS) PowerCut() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name, content := range f.synced {
-		if _, err := os.Lstat(name); err != nil {
-			continue // removed
-		}
-		if err := os.WriteFile(name, content, 0o666); err != nil {
-			return err
-		}
-	}
-	clear(f.synced)
-	return nil
 }
 
 // call counts a call and returns its error.
@@ -85,9 +71,7 @@ func (f *FS) Edit(name string) (vfs.File, error) {
 		return nil, err
 	}
 	f.mu.Lock()
-	if _, ok := f.synced[name]; !ok {
-		f.synced[name], _ = os.ReadFile(name)
-	}
+	f.edited(name)
 	f.mu.Unlock()
 	file, err := f.FS.Edit(name)
 	return f.wrap(name, file), err
@@ -97,6 +81,11 @@ func (f *FS) MkdirAll(name string) error {
 	if err := f.call("mkdir", name); err != nil {
 		return err
 	}
+	f.mu.Lock()
+	for folder := name; !exists(folder); folder = filepath.Dir(folder) {
+		f.created(folder)
+	}
+	f.mu.Unlock()
 	return f.FS.MkdirAll(name)
 }
 
@@ -109,12 +98,20 @@ func (f *FS) Rename(from, to string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for name, content := range f.synced {
-		if rel, err := filepath.Rel(from, name); err == nil && filepath.IsLocal(rel) {
-			delete(f.synced, name)
-			f.synced[filepath.Join(to, rel)] = content
-		}
+	f.renamed(from, to)
+	return nil
+}
+
+func (f *FS) Link(from, to string) error {
+	if err := f.call("link", to); err != nil {
+		return err
 	}
+	if err := f.FS.Link(from, to); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.created(to)
 	return nil
 }
 
@@ -122,6 +119,9 @@ func (f *FS) Remove(name string) error {
 	if err := f.call("remove", name); err != nil {
 		return err
 	}
+	f.mu.Lock()
+	f.removed(name)
+	f.mu.Unlock()
 	return f.FS.Remove(name)
 }
 
@@ -129,11 +129,20 @@ func (f *FS) RemoveAll(name string) error {
 	if err := f.call("remove", name); err != nil {
 		return err
 	}
+	f.mu.Lock()
+	f.removed(name)
+	f.mu.Unlock()
 	return f.FS.RemoveAll(name)
 }
 
 func (f *FS) SyncDir(name string) error {
-	return f.call("sync", name)
+	if err := f.call("sync", name); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.syncedDir(name)
+	return nil
 }
 
 func (f *FS) wrap(name string, file vfs.File) vfs.File {
@@ -192,6 +201,3 @@ func (f *faultFile) Close() error {
 	}
 	return err
 }
-
-// NoSpace is the error of a full disk.
-const NoSpace = syscall.ENOSPC

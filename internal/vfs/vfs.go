@@ -33,6 +33,8 @@ type FS interface {
 	// Rename moves a file or folder over what is there: a file over a file,
 	// a folder over an empty folder.
 	Rename(from, to string) error
+	// Link gives a file a second name on the same file system.
+	Link(from, to string) error
 	Remove(name string) error
 	RemoveAll(name string) error
 	// SyncDir makes the names in a folder durable.
@@ -62,6 +64,7 @@ func open(f *os.File, err error) (File, error) {
 func (OS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
 func (OS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 func (OS) MkdirAll(name string) error                 { return os.MkdirAll(name, 0o777) }
+func (OS) Link(from, to string) error                 { return os.Link(from, to) }
 func (OS) Remove(name string) error                   { return os.Remove(name) }
 func (OS) RemoveAll(name string) error                { return os.RemoveAll(name) }
 

@@ -104,6 +104,7 @@ func NewBuild(spec Spec) (*Build, error) {
 		c.scale = "bf16"
 	}
 	c.sort()
+	c.nameFiles()
 	return c, nil
 }
 
@@ -166,7 +167,7 @@ func (b *binder) add(p NamedPlan) error {
 		stored.items[i] = -1
 	}
 	for i := range p.Plan.Catalog {
-		if err := b.bind(p.Plan, stored.items, catalog, i, streamed, short(digest(text))); err != nil {
+		if err := b.bind(p.Plan, stored.items, catalog, i, streamed); err != nil {
 			return err
 		}
 	}
@@ -197,7 +198,7 @@ func streamedRecords(p *doc.Plan) map[string]bool {
 
 // bind finds or makes the item of entry i of a plan's catalog, and first those
 // below it.
-func (b *binder) bind(p *doc.Plan, items []int, catalog map[string]int, i int, streamed map[string]bool, tag string) error {
+func (b *binder) bind(p *doc.Plan, items []int, catalog map[string]int, i int, streamed map[string]bool) error {
 	if items[i] >= 0 {
 		return nil
 	}
@@ -212,7 +213,7 @@ func (b *binder) bind(p *doc.Plan, items []int, catalog map[string]int, i int, s
 			return fmt.Errorf("record %q adds to itself", r.ID)
 		}
 		items[i] = -2 // on the way
-		if err := b.bind(p, items, catalog, j, streamed, tag); err != nil {
+		if err := b.bind(p, items, catalog, j, streamed); err != nil {
 			return err
 		}
 		it.below = items[j]
@@ -230,9 +231,9 @@ func (b *binder) bind(p *doc.Plan, items []int, catalog map[string]int, i int, s
 			return err
 		}
 		if b.ids[r.ID] { // another record of this id is there already
-			name += "." + tag
+			name = fmt.Sprint(name, planMark, len(b.c.plans)) // until nameFiles
 		}
-		it.file = intern(b.files, "tensors/"+name+".bin", &b.c.files)
+		it.file = intern(b.files, name, &b.c.files)
 		it.compress = b.c.spec.Compress
 		b.items[key] = n
 		b.c.items = append(b.c.items, it)
@@ -332,6 +333,27 @@ func (c *Build) sort() {
 		}
 	}
 	c.items, c.files = items, files
+}
+
+// planMark is between the name of a file and the number of its plan, and in no
+// name.
+const planMark = "#"
+
+// nameFiles makes paths of the names of files. Where two plans mean different
+// records by one id, the name of the later one's ends in the start of a digest
+// of what is in it.
+func (c *Build) nameFiles() {
+	identities := make([][]string, len(c.files))
+	for i, identity := range c.identities("") {
+		f := c.items[i].file
+		identities[f] = append(identities[f], identity)
+	}
+	for i, name := range c.files {
+		if base, _, marked := strings.Cut(name, planMark); marked {
+			name = base + "." + short(digest([]byte(strings.Join(identities[i], "\n"))))
+		}
+		c.files[i] = "tensors/" + name + ".bin"
+	}
 }
 
 // intern returns the index of name in list, adding it if it is new.

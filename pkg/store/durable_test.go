@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +22,19 @@ import (
 	"substrate/pkg/store"
 )
 
+// crashes is for the long form of these tests, which takes minutes:
+//
+//	go test ./pkg/store -run 'Kill|Faults|PowerCut' -v -crashes 200
+var crashes = flag.Int("crashes", 0, "kill this many writers, fail this many calls, and cut the power a quarter as often; 0: a few of each")
+
+// rounds is how often a test is to crash something.
+func rounds(few, part int) int {
+	if *crashes > 0 {
+		return max(1, *crashes/part)
+	}
+	return few
+}
+
 // TestMain makes the test binary a writer of stores that can be killed, if
 // the environment says so.
 func TestMain(m *testing.M) {
@@ -27,7 +42,7 @@ func TestMain(m *testing.M) {
 	if path == "" {
 		os.Exit(m.Run())
 	}
-	if err := writeSlowly(path); err != nil {
+	if err := writeSlowly(path, os.Getenv("STORE_TEST_REUSE")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -41,7 +56,7 @@ func (s slowSource) ReadRows(dst []float32, t *doc.Tensor, row, rows int) error 
 	return s.Model.ReadRows(dst, t, row, rows)
 }
 
-func writeSlowly(path string) error {
+func writeSlowly(path, reuse string) error {
 	m, err := model.Open(moeModel)
 	if err != nil {
 		return err
@@ -53,6 +68,11 @@ func writeSlowly(path string) error {
 	}
 	opt := options(m)
 	opt.Source = slowSource{m}
+	if reuse != "" {
+		if opt.Reuse, err = store.Open(reuse); err != nil {
+			return err
+		}
+	}
 	fmt.Println("writing")
 	_, err = b.Write(context.Background(), path, opt)
 	return err
@@ -65,26 +85,49 @@ func reference(t *testing.T, m *model.Model, b *store.Build) map[string]string {
 	return folder(t, path)
 }
 
-// checkWhole checks that at path is no store or a whole one.
-func checkWhole(t *testing.T, path string, want map[string]string) {
+// olderStore is a store of a plan that shares some records with the build that
+// tests interrupt: some files are the same, of others a part.
+func olderStore(t *testing.T, m *model.Model, first func(*doc.Op) ladder) *store.Store {
+	path := filepath.Join(t.TempDir(), "old.sb")
+	write(t, newBuild(t, spec(t, m, makePlan(t, m.Profile(), first, nil))), path, options(m))
+	old, err := store.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return old
+}
+
+// checkWhole checks that at path is no store or a whole one, and reports which.
+func checkWhole(t *testing.T, path string, want map[string]string) bool {
 	t.Helper()
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return
+		return false
 	}
 	sameFolders(t, folder(t, path), want)
+	return true
 }
 
 func TestKill(t *testing.T) {
 	m := openModel(t, moeModel)
 	b := newBuild(t, spec(t, m, makePlan(t, m.Profile(), mixed, nil)))
 	want := reference(t, m, b)
+	old := olderStore(t, m, partOfMixed)
+	oldFiles := folder(t, old.Path())
 	rng := rand.New(rand.NewPCG(5, 6))
-	kept := 0
-	for range 8 {
+	kept, kills, finished := 0, 0, 0
+	longest := 80 * time.Millisecond // until a kill: adapts to how long a writer takes
+	for round := 0; kills < rounds(24, 1); round++ {
 		path := filepath.Join(t.TempDir(), "m.sb")
+		opt := options(m)
+		env := append(os.Environ(), "STORE_TEST_WRITE="+path)
+		if round%2 == 1 {
+			opt.Reuse = old
+			env = append(env, "STORE_TEST_REUSE="+old.Path())
+		}
+		whole := false
 		for range 3 { // kill, go on, kill again
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), "STORE_TEST_WRITE="+path)
+			cmd.Env = env
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -93,20 +136,38 @@ func TestKill(t *testing.T) {
 				t.Fatal(err)
 			}
 			out.Read(make([]byte, 1)) // it begins to write
-			time.Sleep(time.Duration(rng.Int64N(int64(80 * time.Millisecond))))
+			time.Sleep(time.Duration(rng.Int64N(int64(longest))))
 			cmd.Process.Kill()
-			cmd.Wait()
-			checkWhole(t, path, want)
+			if cmd.Wait() != nil {
+				kills++
+			}
+			there := checkWhole(t, path, want)
+			if whole && !there {
+				t.Fatal("a finished store is lost")
+			}
+			if whole = there; whole {
+				finished++
+			}
+		}
+		if whole {
+			longest = longest * 2 / 3
+		} else {
+			longest = longest * 3 / 2
 		}
 		journal, _ := os.ReadFile(filepath.Join(path+".partial", "journal.jsonl"))
 		kept += max(0, strings.Count(string(journal), "\n")-1)
-		write(t, b, path, options(m))
+		write(t, b, path, opt)
 		sameFolders(t, folder(t, path), want)
+		sameFolders(t, folder(t, old.Path()), oldFiles)
+		os.RemoveAll(filepath.Dir(path))
+		if t.Failed() {
+			t.Fatalf("in round %d", round)
+		}
 	}
 	if kept == 0 {
 		t.Error("no interrupted build had a record to keep: the test tests nothing")
 	}
-	t.Logf("%d records kept", kept)
+	t.Logf("%d kills; %d records kept; a whole store was there after %d of them", kills, kept, finished)
 }
 
 // countingSource counts what is read of the model.
@@ -179,59 +240,104 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Whatever call fails, whatever was not synced: no bad store, and the next
-// attempt makes the right one.
-func TestFaults(t *testing.T) {
+// faultBuild is a small build to interrupt, with an older store that has a part
+// of it.
+type faultBuild struct {
+	*store.Build
+	m        *model.Model
+	want     map[string]string
+	old      *store.Store
+	oldFiles map[string]string
+	dir      string
+	calls    [2]int // of the file system, without and with the older store
+}
+
+func newFaultBuild(t *testing.T) *faultBuild {
 	m := openModel(t, denseModel)
 	b := newBuild(t, spec(t, m, makePlan(t, m.Profile(), quick, nil)))
-	want := reference(t, m, b)
-	count := faultfs.New(vfs.OS{})
-	opt := options(m)
-	opt.FS = count
-	write(t, b, filepath.Join(t.TempDir(), "m.sb"), opt)
-	calls := count.Calls()
-	if calls < 50 {
-		t.Fatalf("only %d calls of the file system: the test tests little", calls)
+	old := olderStore(t, m, func(op *doc.Op) ladder { return quick(op)[:1] })
+	f := &faultBuild{Build: b, m: m, want: reference(t, m, b), old: old, oldFiles: folder(t, old.Path()), dir: t.TempDir()}
+	for n := range f.calls {
+		count := faultfs.New(vfs.OS{})
+		write(t, b, filepath.Join(t.TempDir(), "m.sb"), f.options(n, count))
+		if f.calls[n] = count.Calls(); f.calls[n] < 50 {
+			t.Fatalf("only %d calls of the file system: the test tests little", f.calls[n])
+		}
 	}
-	t.Logf("%d calls", calls)
-	for _, c := range []struct {
-		name     string
-		sticky   bool
-		powerCut bool
-		step     int
-	}{{"one call", false, false, 1}, {"full disk", true, false, 4}, {"power cut", true, true, 3}} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			for n := 1; n <= calls; n += c.step {
-				path := filepath.Join(dir, fmt.Sprint(n), "m.sb")
-				if err := os.Mkdir(filepath.Dir(path), 0o777); err != nil {
-					t.Fatal(err)
-				}
-				fault := faultfs.New(vfs.OS{})
-				fault.FailAt(n, faultfs.NoSpace, c.sticky)
-				opt.FS = fault
-				_, err := b.Write(context.Background(), path, opt)
-				if err == nil {
-					t.Errorf("call %d failed, and Write did not tell", n)
-				} else if !errors.Is(err, faultfs.NoSpace) {
-					t.Errorf("call %d: error %v hides its cause", n, err)
-				}
-				if c.powerCut {
-					if err := fault.PowerCut(); err != nil {
-						t.Fatal(err)
-					}
-				}
-				checkWhole(t, path, want)
-				opt.FS = faultfs.New(vfs.OS{})
-				write(t, b, path, opt)
-				sameFolders(t, folder(t, path), want)
-				if t.Failed() {
-					t.Fatalf("at call %d of %d", n, calls)
-				}
-				os.RemoveAll(filepath.Dir(path))
-			}
-		})
+	return f
+}
+
+// options are those of round n: each second one re-uses.
+func (f *faultBuild) options(n int, files vfs.FS) store.Options {
+	opt := options(f.m)
+	opt.FS = files
+	if n%2 == 1 {
+		opt.Reuse = f.old
 	}
+	return opt
+}
+
+// crash writes with a call that fails, does what happens then, and checks that
+// the next attempt makes the right store.
+func (f *faultBuild) crash(t *testing.T, round, call int, fault error, sticky bool, then func(*faultfs.FS) error) {
+	t.Helper()
+	path := filepath.Join(f.dir, "new", fmt.Sprint(round), "m.sb") // folders that are not there yet
+	files := faultfs.New(vfs.OS{})
+	files.FailAt(call, fault, sticky)
+	_, err := f.Write(context.Background(), path, f.options(round, files))
+	if call <= f.calls[round%2] && fault != nil {
+		// An older store that cannot be read is no failure.
+		if err == nil && round%2 == 0 {
+			t.Errorf("call %d failed, and Write did not tell", call)
+		} else if err != nil && !errors.Is(err, fault) {
+			t.Errorf("call %d: error %v hides its cause", call, err)
+		}
+	}
+	done := err == nil
+	if then != nil {
+		if err := then(files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !checkWhole(t, path, f.want) && done {
+		t.Errorf("a finished store is lost")
+	}
+	write(t, f.Build, path, f.options(round, faultfs.New(vfs.OS{})))
+	sameFolders(t, folder(t, path), f.want)
+	sameFolders(t, folder(t, f.old.Path()), f.oldFiles)
+	if t.Failed() {
+		t.Fatalf("round %d, at call %d of %d", round, call, f.calls[round%2])
+	}
+	os.RemoveAll(filepath.Join(f.dir, "new"))
+}
+
+// Whatever call of the file system fails: no bad store, and the next attempt
+// makes the right one.
+func TestFaults(t *testing.T) {
+	f := newFaultBuild(t)
+	n := rounds(48, 1)
+	for round := range n {
+		call := 1 + round*f.calls[round%2]/n // each, if there are enough rounds
+		f.crash(t, round, call, []error{faultfs.NoSpace, syscall.EIO}[round/2%2], round/4%2 == 1, nil)
+	}
+	t.Logf("%d errors over %d calls, and %d with an older store", n, f.calls[0], f.calls[1])
+}
+
+// Whatever was not synced when the power went, even after the end: no bad
+// store, and none that was finished is lost.
+func TestPowerCut(t *testing.T) {
+	f := newFaultBuild(t)
+	rng := rand.New(rand.NewPCG(9, 10))
+	n := rounds(20, 4)
+	for round := range n {
+		calls := f.calls[round%2]
+		call := 1 + rng.IntN(calls)
+		if round%8 >= 6 {
+			call = calls + 1 // finished
+		}
+		f.crash(t, round, call, syscall.EIO, true, func(files *faultfs.FS) error { return files.PowerCut(rng) })
+	}
+	t.Logf("%d power cuts", n)
 }
 
 // Damage of any file is found: by Open or by Verify.

@@ -129,6 +129,18 @@ func mixed(op *doc.Op) ladder {
 	return ladder{{bf}}
 }
 
+// partOfMixed shares attention and embedding with mixed, and the experts'
+// skeletons.
+func partOfMixed(op *doc.Op) ladder {
+	switch op.Kind {
+	case doc.KindMoEExpert, doc.KindMLPDense:
+		return mixed(op)[:1]
+	case doc.KindMoERouter:
+		return ladder{{q4}}
+	}
+	return mixed(op)
+}
+
 // quick has residuals too, but takes little time to fit.
 func quick(op *doc.Op) ladder {
 	if op.Kind == doc.KindMLPDense {

@@ -194,6 +194,19 @@ func TestTwoPlans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The file of what differs is named after what is in it, not after the plan.
+	tagged, _ := filepath.Glob(filepath.Join(path, "tensors", "block_?.attn.skeleton.????????.bin"))
+	if len(tagged) != layers {
+		t.Errorf("files %q of the second plan, want one for each of %d layers", tagged, layers)
+	}
+	second.Annotations = doc.Annotations{"note": "x"}
+	again := filepath.Join(t.TempDir(), "m.sb")
+	write(t, newBuild(t, spec(t, m, first, second)), again, options(m))
+	for _, name := range tagged {
+		if _, err := os.Stat(filepath.Join(again, "tensors", filepath.Base(name))); err != nil {
+			t.Error(err)
+		}
+	}
 	for name, want := range map[string]string{"default": q2.ID, "small": q4.ID} {
 		p, err := s.Plan(name)
 		if err != nil {
@@ -255,6 +268,19 @@ func TestExisting(t *testing.T) {
 	opt.Weights = func(context.Context) (string, error) { return "other", nil }
 	refused("other weights", b, path, opt, "finished store of another plan or model")
 	sameFolders(t, folder(t, path), before)
+
+	// A link to an empty folder is followed, a link to nothing refused.
+	links := t.TempDir()
+	os.Mkdir(filepath.Join(links, "folder"), 0o777)
+	for _, name := range []string{"folder", "nothing"} {
+		if err := os.Symlink(name, filepath.Join(links, "to-"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if packed := write(t, b, filepath.Join(links, "to-folder"), options(m)); packed.Store != filepath.Join(links, "folder") {
+		t.Errorf("a link to a folder: the store is %s", packed.Store)
+	}
+	refused("a link to nothing", b, filepath.Join(links, "to-nothing"), options(m), "symbolic link to nothing")
 
 	file := filepath.Join(t.TempDir(), "file")
 	os.WriteFile(file, nil, 0o666)

@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"substrate/internal/crc32c"
+	"substrate/internal/vfs"
 	"substrate/pkg/doc"
 )
 
@@ -126,11 +129,13 @@ func (v *verifier) frame(f *os.File, r *doc.Record) (uint32, error) {
 // Read reads the raw bytes of a record into dst, which must have its layout's
 // size, and checks them. It is the simple way, for tools that read a store
 // once; sb-run has readers of its own.
-func (s *Store) Read(dst []byte, r *doc.Record) error {
+func (s *Store) Read(dst []byte, r *doc.Record) error { return s.read(vfs.OS{}, dst, r) }
+
+func (s *Store) read(files vfs.FS, dst []byte, r *doc.Record) error {
 	if want := s.Layout(r).Bytes; int64(len(dst)) != want {
 		return fmt.Errorf("record %q: %d bytes of memory for %d", r.ID, len(dst), want)
 	}
-	f, err := os.Open(s.File(r.File))
+	f, err := files.Open(s.File(r.File))
 	if err != nil {
 		return err
 	}
@@ -144,7 +149,10 @@ func (s *Store) Read(dst []byte, r *doc.Record) error {
 		defer d.Close()
 		src = d
 	}
-	if _, err := io.ReadFull(src, dst); err != nil {
+	var failed *fs.PathError
+	if _, err := io.ReadFull(src, dst); errors.As(err, &failed) {
+		return fmt.Errorf("record %q: %w", r.ID, err)
+	} else if err != nil {
 		return corrupt(s.File(r.File), "record %q at offset %d: %v", r.ID, r.Offset, err)
 	}
 	if got := crc32c.Sum(dst); got != r.CRC32C {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
 
@@ -37,10 +38,13 @@ type Options struct {
 	// reading the weights: sizes and times of files. An interrupted build of
 	// another fingerprint is started over.
 	Fingerprint string
-	Threads     int                              // 0: one per processor
-	Progress    func(record string, bytes int64) // called when a record is done, with its raw bytes; may be nil
-	Note        func(format string, args ...any) // tells the user what to know; may be nil
-	FS          vfs.FS                           // nil: the operating system's
+	// Reuse is an older store that may have some of the records, of any plan or
+	// model; nil if there is none. It changes no byte of the result.
+	Reuse    *Store
+	Threads  int                              // 0: one per processor
+	Progress func(record string, bytes int64) // called when a record is done, with its raw bytes; may be nil
+	Note     func(format string, args ...any) // tells the user what to know; may be nil
+	FS       vfs.FS                           // nil: the operating system's
 }
 
 // ExistsError is the refusal to write where something is that must not be
@@ -63,13 +67,16 @@ func (c *Build) Write(ctx context.Context, path string, opt Options) (*doc.Packe
 	if err != nil {
 		return nil, err
 	}
+	if path, err = followLink(path); err != nil {
+		return nil, err
+	}
 	opt = opt.withDefaults()
 	if packed, err := c.existing(ctx, path, opt); packed != nil || err != nil {
 		return packed, err
 	}
 	w := &writer{Build: c, opt: opt, fs: opt.FS, path: path, dir: path + partialSuffix, memory: buffers{}}
 	defer w.codec.close()
-	if err := w.fs.MkdirAll(w.dir); err != nil {
+	if err := w.makeFolder(w.dir); err != nil {
 		return nil, err
 	}
 	lock, err := lock(filepath.Join(w.dir, lockFile))
@@ -81,17 +88,43 @@ func (c *Build) Write(ctx context.Context, path string, opt Options) (*doc.Packe
 		return nil, err
 	}
 	defer w.closeFiles()
-	var weights string
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		weights, err = opt.Weights(ctx)
-		return err
-	})
-	group.Go(func() error { return w.writeRecords(ctx) })
-	if err := group.Wait(); err != nil {
+	weights, err := w.writeAll(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return w.finish(weights)
+}
+
+// writeAll writes all records and returns the digest of the weights. It takes
+// that while it writes, or before if the digest tells what can be re-used.
+func (w *writer) writeAll(ctx context.Context) (weights string, err error) {
+	if w.opt.Reuse != nil {
+		if weights, err = w.opt.Weights(ctx); err != nil {
+			return "", err
+		}
+		w.reuse = w.findReuse(w.opt.Reuse, w.identities(weights))
+		return weights, w.writeRecords(ctx)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		weights, err = w.opt.Weights(ctx)
+		return err
+	})
+	group.Go(func() error { return w.writeRecords(ctx) })
+	return weights, group.Wait()
+}
+
+// followLink is where a symbolic link leads: a folder cannot take its place.
+func followLink(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return path, nil // what is wrong with it is found later
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &ExistsError{path, "is a symbolic link to nothing: remove it, or name the folder that is to be made"}
+	}
+	return target, err
 }
 
 func (opt Options) withDefaults() Options {
@@ -209,16 +242,45 @@ type writer struct {
 	codec   codec
 	memory  buffers
 	files   []outFile
+	reuse   *reuse
+	reused  int64        // bytes of records that the old store had
 	records []doc.Record // by item
+	above   []bool       // by item: some record adds to it
 }
 
 // outFile is a file of records while it is written.
 type outFile struct {
-	file vfs.File
-	hash hash.Hash
-	end  int64 // of the last record
-	left int   // items to come
-	sum  doc.StoreFile
+	file   vfs.File
+	hash   hash.Hash
+	end    int64 // of the last record
+	left   int   // items to come
+	linked bool  // the whole file is that of another store
+	sum    doc.StoreFile
+}
+
+// makeFolder makes a folder and those above it. New names are made durable
+// here: nobody would do it for the folders above later.
+func (w *writer) makeFolder(path string) error {
+	var made []string
+	for folder := path; ; folder = filepath.Dir(folder) {
+		_, err := w.fs.Stat(folder)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		made = append(made, folder)
+	}
+	if err := w.fs.MkdirAll(path); err != nil {
+		return err
+	}
+	for _, folder := range made {
+		if err := w.fs.SyncDir(filepath.Dir(folder)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin makes the folder ready: with what a build of the same contents left
@@ -346,7 +408,9 @@ func (w *writer) finish(weights string) (*doc.Packed, error) {
 		return nil, err
 	}
 	s := &Store{path: w.path, manifest: m, sha256: digest(text)}
-	return s.packed(), nil
+	packed := s.packed()
+	packed.ReusedBytes = w.reused
+	return packed, nil
 }
 
 func (w *writer) manifest(weights string) *doc.Manifest {

@@ -18,11 +18,16 @@ import (
 func (w *writer) writeRecords(ctx context.Context) error {
 	w.records = make([]doc.Record, len(w.items))
 	w.files = make([]outFile, len(w.Build.files))
-	above := make([]bool, len(w.items)) // some record adds to it
+	w.above = make([]bool, len(w.items))
 	for i := range w.items {
 		w.files[w.items[i].file].left++
 		if b := w.items[i].below; b >= 0 {
-			above[b] = true
+			w.above[b] = true
+		}
+	}
+	if w.reuse != nil {
+		if err := w.linkFiles(ctx); err != nil {
+			return err
 		}
 	}
 	encoder := &quant.Encoder{Source: w.opt.Source, Stats: w.opt.Stats, Threads: w.opt.Threads}
@@ -42,7 +47,7 @@ func (w *writer) writeRecords(ctx context.Context) error {
 		if err := w.writeRecord(ctx, encoder, i, raw, held); err != nil {
 			return fmt.Errorf("record %q: %w", it.id, err)
 		}
-		if above[i] {
+		if w.above[i] {
 			held[i] = raw
 		} else {
 			w.memory.put(raw)
@@ -56,21 +61,26 @@ func (w *writer) writeRecords(ctx context.Context) error {
 func (w *writer) writeRecord(ctx context.Context, encoder *quant.Encoder, i int, raw []byte, held map[int][]byte) error {
 	it := &w.items[i]
 	out := &w.files[it.file]
+	if out.linked {
+		return w.linkedRecord(i, raw)
+	}
 	if out.file == nil {
-		f, err := w.fs.Edit(w.name(it.file))
-		if err != nil {
+		if err := w.openFile(it.file); err != nil {
 			return err
 		}
-		out.file, out.hash = f, sha256.New()
 	}
 	offset := footprint.Align(out.end, footprint.RecordAlign)
 	line, stored, err := w.resume(i, raw, offset)
 	if err != nil {
 		return err
 	}
+	fitted := false
 	if stored == nil {
-		if err := w.encode(ctx, encoder, i, raw, held); err != nil {
-			return err
+		if !w.copyRecord(i, raw) {
+			fitted = true
+			if err := w.encode(ctx, encoder, i, raw, held); err != nil {
+				return err
+			}
 		}
 		if line, stored, err = w.pack(i, raw); err != nil {
 			return err
@@ -82,16 +92,49 @@ func (w *writer) writeRecord(ctx context.Context, encoder *quant.Encoder, i int,
 			return err
 		}
 	}
+	if !fitted && w.reuse.record(i) != nil {
+		w.reused += line.Bytes
+	}
 	pad(out.hash, offset-out.end)
 	out.hash.Write(stored)
 	out.end = offset + int64(len(stored))
+	w.setRecord(i, offset, line)
+	if out.left--; out.left == 0 {
+		return w.closeFile(it.file)
+	}
+	return nil
+}
+
+// setRecord notes where record i lies in its file.
+func (w *writer) setRecord(i int, offset int64, line journalLine) {
+	it := &w.items[i]
 	w.records[i] = doc.Record{
 		ID: it.id, Op: w.spec.Profile.Ops[it.op].ID, Encoding: w.encodings[it.encoding].ID, Layout: it.layout,
 		File: it.file, Offset: offset, Bytes: line.Bytes, Zstd: line.Zstd, CRC32C: line.CRC,
 	}
-	if out.left--; out.left == 0 {
-		return w.closeFile(it.file)
+}
+
+// linkedRecord is writeRecord where the file is that of the old store.
+func (w *writer) linkedRecord(i int, raw []byte) error {
+	old := w.reuse.record(i)
+	w.setRecord(i, old.Offset, journalLine{Item: i, Bytes: old.Bytes, Zstd: old.Zstd, CRC: old.CRC32C})
+	w.reused += old.Bytes
+	if !w.above[i] {
+		return nil
 	}
+	return w.reuse.store.read(w.fs, raw, old)
+}
+
+// openFile opens a file of records, which an interrupted run may have begun.
+func (w *writer) openFile(file int) error {
+	if err := w.private(w.name(file)); err != nil {
+		return err
+	}
+	f, err := w.fs.Edit(w.name(file))
+	if err != nil {
+		return err
+	}
+	w.files[file].file, w.files[file].hash = f, sha256.New()
 	return nil
 }
 
