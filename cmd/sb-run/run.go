@@ -35,6 +35,7 @@ type runFlags struct {
 	maxTokens   int
 	kv          string
 	plan        string
+	forced      *string
 	trace       *string
 	traceVolume string
 	raw         bool
@@ -62,6 +63,7 @@ func runVerb() cli.Verb {
 			f.chat.define(fs)
 			fs.StringVar(&f.plan, "plan", "", "the `NAME` of a plan in the store (default: the largest that fits --max-ram, or the first)")
 			fs.BoolVar(&f.raw, "raw", false, "take the texts of special tokens in the prompt for those tokens, and add none")
+			f.forced = cli.PathFlag(fs, "forced", "", "decode the text of `FILE` whatever the model would say, and stop: for measurements")
 			f.backend = backends.Define(fs)
 			f.trace = cli.PathFlag(fs, "trace", "", "write a trace to `FILE`, one JSON line per event")
 			fs.StringVar(&f.traceVolume, "trace-volume", "full", "how much the trace tells: `VOLUME` token or full")
@@ -128,6 +130,9 @@ func (f *runFlags) start(ctx context.Context, env *cli.Env, s *store.Store, plan
 		if planName, err = run.ChoosePlan(s, options.CapBytes); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := f.force(t, options); err != nil {
+		return nil, nil, err
 	}
 	options.Tokenizer, options.PromptTokens, options.StopTokens = t.Bytes(), prompt, stops
 	out, err := f.openTrace(env, options)
@@ -235,6 +240,43 @@ func (f *runFlags) encode(ctx context.Context, env *cli.Env, t *tokenizer.Tokeni
 		err = cli.Usage("the prompt is empty")
 	}
 	return ids, err
+}
+
+// force has the run decode the text of --forced.
+func (f *runFlags) force(t *tokenizer.Tokenizer, o *run.Options) error {
+	if *f.forced == "" {
+		return nil
+	}
+	text, err := readForced(*f.forced)
+	if err != nil {
+		return err
+	}
+	if o.Forced, err = t.Encode(text, tokenizer.EncodeOptions{}); err != nil {
+		return err
+	}
+	if n := len(o.Forced); n == 0 {
+		return cli.Usage("--forced %s: has no tokens", *f.forced)
+	} else if f.maxTokens == 0 || f.maxTokens > n {
+		f.maxTokens = n
+	}
+	return nil
+}
+
+// readForced reads a text of at most maxPromptBytes.
+func readForced(name string) (string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return "", cli.IO("--forced %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxPromptBytes+1))
+	if err != nil {
+		return "", cli.IO("--forced %w", err)
+	}
+	if len(text) > maxPromptBytes {
+		return "", cli.Usage("--forced %s: more than %d bytes", name, maxPromptBytes)
+	}
+	return string(text), nil
 }
 
 // readPrompt reads the prompt from stdin, without the line feed that ends it.

@@ -240,6 +240,9 @@ func (g *generation) pick() (int32, error) {
 		return 0, err
 	}
 	id := g.sampler.pick(g.logits)
+	if g.tokens < int64(len(g.opt.Forced)) {
+		id = g.opt.Forced[g.tokens]
+	}
 	g.digest.add(g.logits, id)
 	g.tokens++
 	return id, nil

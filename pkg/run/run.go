@@ -39,6 +39,9 @@ type Options struct {
 	StopTokens []int32
 	Seed       int64
 	Sampling   Sampling
+	// Forced are decoded in place of what the sampler picks, as long as they
+	// last: measurements want the same tokens of every run.
+	Forced []int32
 	// Tokenizer and ProcessBase replace the estimates of the ledger, in bytes;
 	// 0 keeps them.
 	Tokenizer   int64
