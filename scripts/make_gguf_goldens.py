@@ -50,6 +50,11 @@ def load(folder):
     return tensors
 
 
+def has_parts(folder):
+    """Whether tensors of a checkpoint are cut up or unpacked when they are read."""
+    return json.loads((folder / "config.json").read_text())["model_type"] in ("gpt_oss", "deepseek_v2")
+
+
 def digest(values):
     return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").tobytes()).hexdigest()
 
@@ -87,12 +92,12 @@ def add(writer, name, kind, values, types):
     return gguf.quants.dequantize(data, qtype)
 
 
-def convert(source, target, arch, types, rope_factors=None):
+def convert(source, target, arch, types, rope_factors=None, **options):
     config = json.loads((source / "config.json").read_text())
     tensors = load(source)
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     rope = config.get("rope_parameters") or config
-    w = gguf.GGUFWriter(target, arch)
+    w = gguf.GGUFWriter(target, arch, **options)
     w.add_context_length(config["max_position_embeddings"])
     w.add_embedding_length(config["hidden_size"])
     w.add_block_count(config["num_hidden_layers"])
@@ -107,7 +112,7 @@ def convert(source, target, arch, types, rope_factors=None):
     if arch == "llama":
         w.add_vocab_size(config["vocab_size"])
         w.add_rope_dimension_count(config.get("head_dim", config["hidden_size"] // heads))
-    else:
+    elif "num_experts" in config:
         w.add_expert_count(config["num_experts"])
         w.add_expert_used_count(config["num_experts_per_tok"])
         w.add_expert_feed_forward_length(config["moe_intermediate_size"])
@@ -199,12 +204,15 @@ def main():
     models, out = root / "testdata/models", root / "pkg/model/testdata"
     out.mkdir(parents=True, exist_ok=True)
     want = {folder.name: {name: digest(values) for name, values in load(folder).items()}
-            for folder in sorted(models.iterdir()) if folder.is_dir()}
+            for folder in sorted(models.iterdir()) if folder.is_dir() and not has_parts(folder)}
     want["llama.gguf"] = convert(models / "llama-gqa", out / "llama.gguf", "llama", LLAMA_TYPES)
     # Biases, and rope factors as of Llama 3.1, which are not those of the source.
     factors = llama3_factors(500000.0, 8.0, 1.0, 4.0, 8192, 32)
     want["llama-bias.gguf"] = convert(models / "llama-rope-scaled", out / "llama-bias.gguf", "llama", LLAMA_TYPES, factors)
     want["qwen3moe.gguf"] = convert(models / "qwen3moe", out / "qwen3moe.gguf", "qwen3moe", QWEN_TYPES)
+    # The weights as they are, in three files.
+    want["qwen2-00001-of-00003.gguf"] = convert(
+        models / "qwen2", out / "qwen2.gguf", "qwen2", dict.fromkeys(QWEN_TYPES | LLAMA_TYPES, BF16), split_max_tensors=10)
     (out / "blocks.json").write_text(json.dumps(random_blocks()) + "\n")
     (out / "values.json").write_text(json.dumps(want, indent=1, sort_keys=True) + "\n")
 

@@ -92,12 +92,23 @@ func fits(got, want []int64) bool {
 	return slices.Equal(trim(got), trim(want))
 }
 
-// majority is the name with the highest count, the first of equal ones.
+// majority is the name with the highest count, the first of equal ones, among
+// those of quantized types or of the others, whichever are more.
 func majority(counts map[string]int64) string {
+	quantized := func(name string) bool { return strings.HasPrefix(name, dequantizedPrefix) }
+	var all [2]int64
+	for name, n := range counts {
+		if quantized(name) {
+			all[1] += n
+		} else {
+			all[0] += n
+		}
+	}
 	best := bf16.reference()
+	var most int64
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		if counts[name] > counts[best] {
-			best = name
+		if quantized(name) == (all[1] > all[0]) && counts[name] > most {
+			best, most = name, counts[name]
 		}
 	}
 	return best

@@ -92,11 +92,13 @@ func (d dtype) String() string {
 
 func (d dtype) quantized() bool { return d >= q8_0 }
 
+const dequantizedPrefix = "dequantized "
+
 // reference names a checkpoint of mostly this type, as the thing that quality
 // is measured against.
 func (d dtype) reference() string {
 	if d.quantized() {
-		return "dequantized " + strings.ToUpper(d.String())
+		return dequantizedPrefix + strings.ToUpper(d.String())
 	}
 	return "source " + d.String()
 }

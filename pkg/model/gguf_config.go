@@ -15,15 +15,23 @@ func (m *Model) openGGUF() error {
 	if err != nil {
 		return err
 	}
-	return m.describeGGUF(f)
-}
-
-// describeGGUF makes the profile of an open file, the model's only one.
-func (m *Model) describeGGUF(f *file) error {
 	h, err := readGGUF(f)
 	if err != nil {
 		return err
 	}
+	stem, err := m.joinSplit(h)
+	if err != nil {
+		return err
+	}
+	if err := m.describeGGUF(f, h); err != nil {
+		return err
+	}
+	m.profile.ModelID = modelID(stem)
+	return nil
+}
+
+// describeGGUF makes the profile of an open file and its header.
+func (m *Model) describeGGUF(f *file, h *ggufHeader) error {
 	c := &ggufConfig{h: h, taken: map[string]bool{}}
 	family, a := c.architecture()
 	if c.err != nil {
@@ -32,13 +40,14 @@ func (m *Model) describeGGUF(f *file) error {
 	if err := checkArchitecture(f.name, &a); err != nil {
 		return err
 	}
-	if err := findLlama3(f, h.tensors, &a); err != nil {
+	if err := m.findLlama3(h.tensors, &a); err != nil {
 		return err
 	}
 	m.tensors = h.tensors
 	m.profile = newProfile(modelID(m.path), family, &a, ggufNames{permuted: family == "llama"})
 	m.profile.HeaderSHA256 = h.digest
 	m.profile.Tokenizer = h.tokenizer
+	var err error
 	if m.vocab, err = h.vocab(); err != nil {
 		return err
 	}
@@ -151,11 +160,6 @@ func (c *ggufConfig) architecture() (name string, a doc.Architecture) {
 	meta := c.h.metadata
 	if v, ok := meta["general.type"]; ok && v.text != "model" {
 		c.fail("general.type", "%s is not supported, only a model", v)
-	}
-	if v, ok := meta["split.count"]; ok {
-		if n, _ := v.integer(); n > 1 {
-			c.fail("split.count", "a model split into %d files is not supported: merge them with llama-gguf-split --merge", n)
-		}
 	}
 	own := meta["general.architecture"].text
 	c.prefix = own + "."

@@ -78,11 +78,12 @@ func llama3Factor(r *doc.RoPE, i, dim int) float64 {
 
 // findLlama3 completes the architecture if the file has factors of llama3
 // scaling.
-func findLlama3(f *file, t table, a *doc.Architecture) error {
+func (m *Model) findLlama3(t table, a *doc.Architecture) error {
 	info, ok := t[ropeFreqs]
 	if !ok {
 		return nil
 	}
+	f := m.files[info.file]
 	fault := func(reason string) error {
 		return &Error{File: f.name, Offset: info.offset, Key: "tensor " + ropeFreqs, Reason: reason}
 	}

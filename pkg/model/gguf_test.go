@@ -131,7 +131,37 @@ func describe(b []byte) (*Model, error) {
 	}
 	f := &file{r: bytes.NewReader(b), name: "w.gguf", size: int64(len(b))}
 	m.files = []*file{f}
-	return m, m.describeGGUF(f)
+	h, err := readGGUF(f)
+	if err != nil {
+		return m, err
+	}
+	return m, m.describeGGUF(f, h)
+}
+
+// TestGGUFSplit takes away and exchanges files of a model that is split.
+func TestGGUFSplit(t *testing.T) {
+	const first, second, third = "qwen2-00001-of-00003.gguf", "qwen2-00002-of-00003.gguf", "qwen2-00003-of-00003.gguf"
+	if id := open(t, "testdata/"+first).Profile().ModelID; id != "qwen2" {
+		t.Errorf("model id %q", id)
+	}
+	for _, test := range []struct {
+		open, want string
+		files      map[string]string // name: what it is a copy of
+	}{
+		{second, second + ": split.no: file 2 of 3: give the first one, " + first, map[string]string{second: second}},
+		{first, "no such file", map[string]string{first: first, second: second}},
+		{first, third + ": split.no: file 2 of 3 where 3 of 3 belongs", map[string]string{first: first, second: second, third: second}},
+		{"m.gguf", "split.no: file 1 of 3, whose name should end with -00001-of-00003.gguf", map[string]string{"m.gguf": first}},
+	} {
+		dir := t.TempDir()
+		for name, source := range test.files {
+			write(t, read(t, filepath.Join("testdata", source)), filepath.Join(dir, name))
+		}
+		_, err := Open(filepath.Join(dir, test.open))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got %v\nwant %s", err, test.want)
+		}
+	}
 }
 
 func TestGGUFRead(t *testing.T) {
@@ -233,7 +263,6 @@ func TestGGUFRefused(t *testing.T) {
 		{func(g *ggufFile) { g.set(ggufText("general.architecture", "gemma")) }, false, `general.architecture: "gemma" is not supported`},
 		{func(g *ggufFile) { g.remove("general.architecture") }, false, `general.architecture: "" is not supported`},
 		{func(g *ggufFile) { g.set(ggufText("general.type", "adapter")) }, false, `general.type: "adapter" is not supported`},
-		{func(g *ggufFile) { g.set(ggufNumber("split.count", 3)) }, false, "split.count: a model split into 3 files"},
 		{func(g *ggufFile) { g.remove("llama.block_count") }, false, "llama.block_count: missing"},
 		{func(g *ggufFile) { g.set(ggufNumber("llama.block_count", 1<<15)) }, false, "llama.block_count: 32768 layers"},
 		{func(g *ggufFile) { g.set(ggufNumber("llama.attention.head_count", 0)) }, false, "llama.attention.head_count: 0: want a number from 1"},

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -25,9 +26,27 @@ var checkpoints = []string{
 	"../../testdata/models/llama-rope-scaled",
 	"../../testdata/models/qwen3moe",
 	"../../testdata/models/qwen3moe-mixed",
+	"../../testdata/models/mistral",
+	"../../testdata/models/mistral-full",
+	"../../testdata/models/qwen2",
+	"../../testdata/models/qwen2-window",
+	"../../testdata/models/qwen3",
+	"../../testdata/models/qwen3-window",
 	"testdata/llama.gguf",
 	"testdata/llama-bias.gguf",
 	"testdata/qwen3moe.gguf",
+	"testdata/qwen2-00001-of-00003.gguf",
+}
+
+// inParts are checkpoints whose tensors are parts of those in the files, or
+// unpacked: that they are the right ones shows in logits (pkg/calib).
+var inParts = []string{
+	"../../testdata/models/gpt-oss",
+	"../../testdata/models/gpt-oss-bf16",
+	"../../testdata/models/deepseek-v2",
+	"../../testdata/models/deepseek-v2-lite",
+	"testdata/mlx-qwen2",
+	"testdata/mlx-qwen3moe",
 }
 
 func open(t testing.TB, path string) *Model {
@@ -86,7 +105,7 @@ func TestValues(t *testing.T) {
 // TestReadRows compares parts of tensors with the whole.
 func TestReadRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, path := range checkpoints {
+	for _, path := range slices.Concat(checkpoints, inParts) {
 		m := open(t, path)
 		eachTensor(m.Profile(), func(op *doc.Op, tensor *doc.Tensor) {
 			whole := make([]float32, tensor.Rows*tensor.Cols)
@@ -181,6 +200,7 @@ func TestGGUFArchitecture(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"../../testdata/models/llama-gqa", "testdata/llama.gguf"},
 		{"../../testdata/models/qwen3moe", "testdata/qwen3moe.gguf"},
+		{"../../testdata/models/qwen2", "testdata/qwen2-00001-of-00003.gguf"},
 	} {
 		want, got := open(t, pair[0]).Profile(), open(t, pair[1]).Profile()
 		if diff := cmp.Diff(want, got,
@@ -191,7 +211,7 @@ func TestGGUFArchitecture(t *testing.T) {
 			t.Errorf("%s (-folder +gguf):\n%s", pair[1], diff)
 		}
 	}
-	for path, want := range map[string]string{"testdata/llama.gguf": "dequantized Q4_1", "testdata/qwen3moe.gguf": "dequantized Q4_0"} {
+	for path, want := range map[string]string{"testdata/llama.gguf": "dequantized Q4_1", "testdata/qwen3moe.gguf": "dequantized Q4_0", "testdata/qwen2-00001-of-00003.gguf": "source bf16"} {
 		if got := open(t, path).Profile().Reference; got != want {
 			t.Errorf("%s: reference %q, want %q", path, got, want)
 		}
@@ -201,7 +221,7 @@ func TestGGUFArchitecture(t *testing.T) {
 // TestProfileFromConfig compares the profile without weights with the one of
 // the whole checkpoint.
 func TestProfileFromConfig(t *testing.T) {
-	for _, path := range checkpoints[:4] {
+	for _, path := range slices.Concat(checkpoints[:10], inParts[1:4]) {
 		want := *open(t, path).Profile()
 		want.HeaderSHA256, want.Tokenizer = "", ""
 		for _, path := range []string{path, filepath.Join(path, "config.json")} {
@@ -212,6 +232,40 @@ func TestProfileFromConfig(t *testing.T) {
 			if diff := cmp.Diff(&want, got); diff != "" {
 				t.Errorf("%s (-weights +config):\n%s", path, diff)
 			}
+		}
+	}
+}
+
+// TestMLXValues compares what MLX dequantizes (scripts/make_mlx_checkpoints.py).
+func TestMLXValues(t *testing.T) {
+	for _, folder := range []string{"testdata/mlx-qwen2", "testdata/mlx-qwen3moe"} {
+		m := open(t, folder)
+		var want map[string]string
+		if err := jsonio.UnmarshalLoose(folder, read(t, filepath.Join(folder, "values.json")), &want); err != nil {
+			t.Fatal(err)
+		}
+		eachTensor(m.Profile(), func(op *doc.Op, tensor *doc.Tensor) {
+			name := tensor.Source.Name
+			if tensor.Source.Index >= 0 {
+				name += fmt.Sprintf("[%d]", tensor.Source.Index)
+			}
+			x := make([]float32, tensor.Rows*tensor.Cols)
+			if err := m.ReadTensor(x, tensor); err != nil {
+				t.Error(err)
+				return
+			}
+			h := sha256.New()
+			binary.Write(h, binary.LittleEndian, x)
+			if got := hex.EncodeToString(h.Sum(nil)); got != want[name] {
+				t.Errorf("%s: %s (%s): digest %s, want %s; begins %v", folder, name, tensor.DType, got, want[name], x[:4])
+			}
+			delete(want, name)
+		})
+		for name := range want {
+			t.Errorf("%s is not in the profile", name)
+		}
+		if got := m.Profile().Reference; !strings.HasPrefix(got, "dequantized MLX ") {
+			t.Errorf("%s: reference %q", folder, got)
 		}
 	}
 }

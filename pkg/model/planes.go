@@ -33,7 +33,7 @@ func (t *tensorInfo) block() (values, bytes int64) {
 // reference names a checkpoint of mostly such tensors.
 func (t *tensorInfo) reference() string {
 	if t.dtype == affine {
-		return fmt.Sprintf("dequantized MLX %d-bit, groups of %d", t.planes.bits, t.planes.group)
+		return fmt.Sprintf(dequantizedPrefix+"MLX %d-bit, groups of %d", t.planes.bits, t.planes.group)
 	}
 	return t.dtype.reference()
 }
