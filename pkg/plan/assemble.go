@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -62,7 +63,7 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	d.Predicted = s.predict(&r.use, ladders)
 	d.Uniform = s.uniformControl(r.use.ram())
 	if r.search != nil && s.opt.Objective == doc.ObjectiveKL {
-		d.Certificate = certificate(r, s.cleaned)
+		d.Certificate = s.certificate(r)
 	}
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("internal error: the plan breaks its own rules: %w", err)
@@ -242,16 +243,17 @@ func (s *solver) predict(u *usage, ladders []ladder) doc.Prediction {
 }
 
 // certificate states the bound in integers.
-func certificate(r *result, cleaned int) *doc.Certificate {
+func (s *solver) certificate(r *result) *doc.Certificate {
 	c := &doc.Certificate{
-		LowerBound: picoNats(math.Floor, r.bound),
+		LowerBound: picoNats(math.Floor, r.bound-r.charge),
 		Value:      picoNats(math.Ceil, r.use.kl),
-		Cleaned:    cleaned,
+		Cleaned:    s.cleaned,
 	}
+	binding := slices.MinFunc(r.modes, func(a, b modeBound) int { return cmp.Compare(a.bound, b.bound) })
 	if c.Value > 0 {
 		c.RelativeGap = float64(c.Value-c.LowerBound) / float64(c.Value)
 	}
-	c.Multipliers = []doc.Multiplier{multiplier("ram_bytes", r.prices.ram), multiplier("token_ns", r.prices.demand)}
+	c.Multipliers = []doc.Multiplier{multiplier("ram_bytes", binding.prices.ram), multiplier("token_ns", binding.prices.demand)}
 	return c
 }
 

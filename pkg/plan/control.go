@@ -34,71 +34,10 @@ func (it *item) largestStep() (largest int64) {
 	return largest
 }
 
-// checkQuality refuses a result whose predicted KL is above the cap.
-func (s *solver) checkQuality(r *result) error {
-	if cap := s.budget.QualityLossCap; cap > 0 && s.table.Link.KL(r.use.kl) > cap {
-		return errQuality
-	}
-	return nil
-}
-
-// modes lists the ways of streaming that are worth a search: by the largest
-// op that passes through the ring, which decides what the ring costs.
-func (p *problem) modes() []mode {
-	if p.opt.Strategy == StrategyStatic {
-		return nil
-	}
-	var sizes []int64
-	for i := range p.items {
-		it := &p.items[i]
-		if p.layerOf[i] >= 0 || !it.streams {
-			continue
-		}
-		for l := range it.levels {
-			for r := range it.levels[l].records {
-				sizes = append(sizes, it.streamed(pick{l, r}))
-			}
-		}
-	}
-	slices.Sort(sizes)
-	sizes = slices.Compact(sizes)
-	moe := len(p.layers) > 0
-	most := maxModes
-	if moe { // most bytes are in experts
-		most /= 3
-	}
-	var modes []mode
-	if moe {
-		modes = append(modes, mode{slots: true})
-	}
-	first := 0 // index of the smallest size that only this mode allows
-	for _, n := range thin(sizes, most) {
-		// The largest op is in the ring twice, with the smallest beside it.
-		modes = append(modes, mode{ringMax: n, ringLeast: 2*sizes[first] + sizes[0], slots: moe})
-		first = slices.Index(sizes, n) + 1
-	}
-	return modes
-}
-
-// maxModes bounds the searches of one plan.
-const maxModes = 12
-
-// thin keeps at most n of ascending values, the largest among them.
-func thin(v []int64, n int) []int64 {
-	if len(v) <= n {
-		return v
-	}
-	kept := make([]int64, n)
-	for i := range kept {
-		kept[i] = v[(i+1)*len(v)/n-1]
-	}
-	return kept
-}
-
 // greedy is the original's rule: from the cheapest level of every op, promote
 // the one with the best KL per byte, times one plus its sensitivity, until
 // the budget is spent or, with the objective "cap", quality is good enough.
-func (s *solver) greedy(static *search) (*result, error) {
+func (s *solver) greedy() (*result, error) {
 	p := s.problem
 	lim := limits{ram: p.free, disk: p.disk}
 	if s.opt.Objective == doc.ObjectiveKL {
@@ -123,20 +62,16 @@ func (s *solver) greedy(static *search) (*result, error) {
 	enough := func(u *usage) bool {
 		return s.opt.Objective == doc.ObjectiveCap && s.budget.QualityLossCap > 0 && s.table.Link.KL(u.kl) <= s.budget.QualityLossCap
 	}
-	f := filler{s: static, sol: sol, lim: lim, use: u, weigh: func(item int) float64 {
+	f := newFiller(newSearch(p, mode{}), sol, lim)
+	f.weigh = func(item int) float64 {
 		if worst == 0 {
 			return 1
 		}
 		return 1 + p.items[item].levels[0].kl/worst
-	}}
+	}
 	f.run(func() bool { return enough(&f.use) })
 	r := resultOf(sol, p.use(sol))
 	return r, s.checkSpeed(r)
-}
-
-// resultOf is a solution that was made without a search, and has no bound.
-func resultOf(sol *solution, u usage) *result {
-	return &result{relaxation: relaxation{sol: sol, use: u}}
 }
 
 // checkSpeed refuses a result that is too slow or not good enough.
@@ -145,32 +80,6 @@ func (s *solver) checkSpeed(r *result) error {
 		return errTime
 	}
 	return s.checkQuality(r)
-}
-
-// meetCap finds the least RAM at which the default path without streaming is
-// good enough, so that the rest is left to the pool.
-func (s *solver) meetCap(static *search) (*result, error) {
-	p := s.problem
-	good := func(ram int64) *result {
-		r := static.solve(limits{ram: ram, disk: p.disk}, math.Inf(1), s.firstWork())
-		if r == nil || s.checkQuality(r) != nil {
-			return nil
-		}
-		return r
-	}
-	best := good(p.free)
-	if best == nil {
-		if !static.fits(limits{ram: p.free}) {
-			return nil, errMemory
-		}
-		return nil, errQuality
-	}
-	if ram := smallest(0, func(ram int64) bool { return ram >= p.free || good(ram) != nil }); ram > 0 && ram < p.free {
-		if r := good(ram); r != nil {
-			best = r
-		}
-	}
-	return best, s.checkSpeed(best)
 }
 
 // uniformPoint is one encoding for all ops.

@@ -1,7 +1,5 @@
 package plan
 
-import "slices"
-
 // exactResidency decides where records live in the mode "exact", in which
 // every op runs at its top level and there are no escalations: as many bytes
 // of a token as fit are resident, the rest streams. ok is false if not even
@@ -48,8 +46,8 @@ func (e *exact) ram(s *solution) int64 {
 	return u.ram()
 }
 
-// thresholds lists what the largest op in the ring may be: nothing, or the
-// bytes of one that streams.
+// thresholds lists some of what the largest op in the ring may be: nothing, or
+// the bytes of one that streams.
 func (e *exact) thresholds() []int64 {
 	sizes := []int64{0}
 	for i := range e.tops {
@@ -57,8 +55,7 @@ func (e *exact) thresholds() []int64 {
 			sizes = append(sizes, e.bytes(i))
 		}
 	}
-	slices.Sort(sizes)
-	return slices.Compact(sizes)
+	return thin(sortedSet(sizes), maxModes)
 }
 
 // streamed is the residency in which dense ops above ringMax are resident;

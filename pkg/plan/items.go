@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
@@ -28,6 +29,14 @@ func (l *level) extends(other *level) bool {
 	return len(l.encodings) > len(other.encodings) && slices.Equal(l.encodings[:len(other.encodings)], other.encodings)
 }
 
+// disk is what the level takes in the store: nothing for a type of KV cache.
+func (l *level) disk() int64 {
+	if len(l.records) == 0 {
+		return 0
+	}
+	return l.bytes
+}
+
 // delta is the RAM that moving from one level to another takes while both are
 // live: the residuals on top, or the whole of a replacement.
 func delta(from, to *level) int64 {
@@ -37,9 +46,10 @@ func delta(from, to *level) int64 {
 	return to.bytes
 }
 
-// item is an op that owns a record: what the planner decides on.
+// item is what the planner decides on: an op that owns a record, or the type
+// of the KV cache.
 type item struct {
-	op     *doc.Op
+	op     *doc.Op // nil: the KV cache
 	levels []level // ascending by bytes, then KL
 	share  float64 // expected runs per token: 1, or an expert's hit share
 	mass   float64 // gate mass of an expert
@@ -52,9 +62,16 @@ type item struct {
 type moeLayer struct {
 	layer   int
 	experts []int     // items
+	share   []float64 // expected runs of each expert per token
 	topK    int       // experts of one token
 	hit     []float64 // hit rate of an LRU of 0..len(experts) slots; not falling
 	popular []float64 // share of requests to the 0..len(experts) most used experts
+
+	classes  classes
+	limit    int       // classes that the experts may take together
+	upgrades []upgrade // banks for upgrades
+	ids      int       // different levels of the experts
+	idOf     [][]int   // per expert and level: number of the level among those
 }
 
 // buildItems turns the table into items, and counts the levels whose KL made
@@ -67,13 +84,13 @@ func buildItems(t *doc.Table, sp *speeds) (items []item, cleaned int, err error)
 	b := itemBuilder{
 		speeds:    sp,
 		encodings: make(map[string]*doc.Encoding, len(t.Encodings)),
-		levels:    make(map[string]*doc.Level, len(t.Levels)),
+		named:     make(map[string]*doc.Level, len(t.Levels)),
 	}
 	for i := range t.Encodings {
 		b.encodings[t.Encodings[i].ID] = &t.Encodings[i]
 	}
 	for i := range t.Levels {
-		b.levels[t.Levels[i].ID] = &t.Levels[i]
+		b.named[t.Levels[i].ID] = &t.Levels[i]
 	}
 	shared := map[string]bool{}
 	for i := range t.Profile.Ops {
@@ -110,34 +127,38 @@ func buildItems(t *doc.Table, sp *speeds) (items []item, cleaned int, err error)
 type itemBuilder struct {
 	speeds    *speeds
 	encodings map[string]*doc.Encoding
-	levels    map[string]*doc.Level
-	like      *doc.Op // the op that costs are of
-	costs     map[string]recordCost
+	named     map[string]*doc.Level
+	like      *doc.Op // the op that levels are of
+	levels    map[string]level
 }
 
-// recordCost is what a record of one shape costs.
-type recordCost struct {
-	bytes     int64
-	computeNs float64
-}
-
-// cost is that of op's record in an encoding. Neighbouring ops of equal
+// level is one of op, without what it loses. Neighbouring ops of equal
 // shapes, such as the experts of a layer, share the arithmetic.
-func (b *itemBuilder) cost(op *doc.Op, encoding string, tied bool) (recordCost, error) {
+func (b *itemBuilder) level(op *doc.Op, id string, tied bool) (level, error) {
 	if b.like == nil || !sameShape(b.like, op) {
-		b.like, b.costs = op, make(map[string]recordCost, len(b.encodings))
+		b.like, b.levels = op, make(map[string]level, len(b.named))
 	}
-	if c, ok := b.costs[encoding]; ok {
-		return c, nil
+	if l, ok := b.levels[id]; ok {
+		return l, nil
 	}
-	e := b.encodings[encoding]
-	n, err := footprint.RecordBytes(op, e)
-	if err != nil {
-		return recordCost{}, &TableError{Op: op.ID, Reason: err.Error()}
+	var l level
+	for _, name := range b.named[id].Encodings {
+		e := b.encodings[name]
+		n, err := footprint.RecordBytes(op, e)
+		if err != nil {
+			return l, &TableError{Op: op.ID, Reason: err.Error()}
+		}
+		if n == 0 {
+			continue // a residual of an op that is dense at every level
+		}
+		l.encodings = append(l.encodings, name)
+		l.records = append(l.records, n)
+		l.bytes += n
+		l.computeNs += b.speeds.record(op, e, tied)
 	}
-	c := recordCost{n, b.speeds.record(op, e, tied)}
-	b.costs[encoding] = c
-	return c, nil
+	l.id = doc.LevelID(l.encodings)
+	b.levels[id] = l
+	return l, nil
 }
 
 func sameShape(a, b *doc.Op) bool {
@@ -148,35 +169,25 @@ func sameShape(a, b *doc.Op) bool {
 
 // fill adds the levels of a table row, cleaned, and returns how many had to be.
 func (b *itemBuilder) fill(it *item, row *doc.Item, tied bool) (cleaned int, err error) {
+	it.levels = make([]level, 0, len(row.Levels))
 	for i := range row.Levels {
 		r := &row.Levels[i]
-		l := level{id: r.Level, kl: r.KL, klError: r.KLError, source: r.Source}
+		l, err := b.level(it.op, r.Level, tied)
+		if err != nil {
+			return 0, err
+		}
+		l.kl, l.klError, l.source = r.KL, r.KLError, r.Source
 		if l.kl < 0 {
 			l.kl = 0
 			cleaned++
 		}
-		named := b.levels[r.Level]
-		for _, id := range named.Encodings {
-			c, err := b.cost(it.op, id, tied)
-			if err != nil {
-				return 0, err
-			}
-			if c.bytes == 0 {
-				continue // a residual of an op that is dense at every level
-			}
-			l.encodings = append(l.encodings, id)
-			l.records = append(l.records, c.bytes)
-			l.bytes += c.bytes
-			l.computeNs += c.computeNs
-		}
 		if l.bytes != r.RAMBytes {
 			return 0, &TableError{Op: it.op.ID, Reason: fmt.Sprintf("level %q takes %d bytes in the table and %d by the formulas of this version: measure again", r.Level, r.RAMBytes, l.bytes)}
 		}
-		l.id = doc.LevelID(l.encodings)
 		it.levels = append(it.levels, l)
 	}
 	slices.SortStableFunc(it.levels, func(a, b level) int {
-		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.kl, b.kl), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.kl, b.kl), strings.Compare(a.id, b.id))
 	})
 	it.levels = slices.CompactFunc(it.levels, func(a, b level) bool { return a.id == b.id })
 	return cleaned + clean(it.levels), nil
@@ -202,8 +213,9 @@ func clean(levels []level) (lowered int) {
 	return lowered
 }
 
-// buildLayers groups the experts by block.
-func buildLayers(t *doc.Table, items []item) []moeLayer {
+// buildLayers groups the experts by block, each of which may take at most
+// limit classes.
+func buildLayers(t *doc.Table, items []item, limit int) []moeLayer {
 	index := map[int]int{}
 	var layers []moeLayer
 	for i := range items {
@@ -223,8 +235,41 @@ func buildLayers(t *doc.Table, items []item) []moeLayer {
 		l.topK = min(max(1, t.Profile.Architecture.ExpertsPerToken), len(l.experts))
 		l.popular = popularity(items, l)
 		l.hit = reuse(t, l)
+		l.classify(items, limit)
 	}
 	return layers
+}
+
+// classify finds the classes of the layer's experts.
+func (l *moeLayer) classify(items []item, limit int) {
+	for _, e := range l.experts {
+		l.share = append(l.share, items[e].share)
+	}
+	l.classes = buildClasses(items, l.experts)
+	l.number(items)
+	l.limit = min(limit, len(l.classes.bytes))
+	if !l.classes.cover(l.limit) {
+		l.limit = len(l.classes.bytes)
+	}
+}
+
+// number gives every different level of the layer's experts a number.
+func (l *moeLayer) number(items []item) {
+	numbers := map[string]int{}
+	for _, e := range l.experts {
+		row := make([]int, len(items[e].levels))
+		for m := range row {
+			id := items[e].levels[m].id
+			n, ok := numbers[id]
+			if !ok {
+				n = len(numbers)
+				numbers[id] = n
+			}
+			row[m] = n
+		}
+		l.idOf = append(l.idOf, row)
+	}
+	l.ids = len(numbers)
 }
 
 // popularity is the share of a layer's requests that go to its n most used

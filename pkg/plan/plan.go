@@ -16,7 +16,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"substrate/pkg/doc"
@@ -42,6 +41,9 @@ type Options struct {
 	MaxConcurrent     int
 	Threshold         float64 // disagreement that escalates; 0: 0.15
 	PersistenceTokens int     // 0: 32
+
+	// Classes is how many levels the experts of a layer may take; 0: 3.
+	Classes int
 
 	KVCacheType  string // "": "f16" if the model has it
 	PrefillChunk int    // tokens; 0: 32
@@ -78,6 +80,7 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	}
 	o.Threshold = cmp.Or(o.Threshold, 0.15)
 	o.PersistenceTokens = cmp.Or(o.PersistenceTokens, 32)
+	o.Classes = cmp.Or(o.Classes, 3)
 	o.PrefillChunk = cmp.Or(o.PrefillChunk, 32)
 	o.SlotPeriod = cmp.Or(o.SlotPeriod, 16)
 	o.SlotLead = cmp.Or(o.SlotLead, 4)
@@ -90,6 +93,9 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	}
 	if o.MaxConcurrent < 0 {
 		return o, &OptionError{"max-concurrent", fmt.Sprintf("%d: want at least 1", o.MaxConcurrent)}
+	}
+	if o.Classes < 1 {
+		return o, &OptionError{"classes", fmt.Sprintf("%d: want at least 1", o.Classes)}
 	}
 	if o.PrefillChunk < 1 {
 		return o, &OptionError{"prefill-chunk", fmt.Sprintf("%d: want at least 1", o.PrefillChunk)}
@@ -176,226 +182,16 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 
 // decide chooses the default path.
 func (s *solver) decide() (*result, error) {
-	p := s.problem
-	static := newSearch(p, mode{})
-	if p.free <= 0 {
+	if s.problem.free <= 0 {
 		return nil, errMemory
 	}
-	switch s.opt.Strategy {
-	case StrategyUniform:
-		return s.uniform()
-	case StrategyGreedyRDO:
-		return s.greedy(static)
-	}
-	if s.opt.Objective == doc.ObjectiveCap {
-		return s.meetCap(static)
-	}
-	return s.leastKL(static)
-}
-
-// leastKL spends the whole budget on KL. A cap on quality goes before a target
-// of speed that nobody asked for: then it is the fastest plan, within steps of
-// the search, that meets the cap.
-func (s *solver) leastKL(static *search) (*result, error) {
-	if !s.problem.fitsDisk() {
-		return nil, errDisk
-	}
-	lim := limits{ram: s.problem.free - s.poolReserve(), disk: s.problem.disk}
-	mix := static.solve(lim, math.Inf(1), s.firstWork())
-	if mix == nil { // a pool is no reason to refuse
-		lim.ram = s.problem.free
-		mix = static.solve(lim, math.Inf(1), s.firstWork())
-	}
-	limit := s.timeLimit(mix)
-	r, err := s.leastWithin(mix, limit)
-	if err != nil || s.checkQuality(r) == nil {
-		return r, err
-	}
-	if s.budget.TargetTokensPerSec > 0 {
-		return nil, errQuality
-	}
-	r, err = s.leastWithin(mix, 0)
-	if err != nil || s.checkQuality(r) != nil {
-		return nil, errQuality
-	}
-	low, high := limit, r.use.timeNs()
-	for range qualitySteps {
-		mid := math.Sqrt(low * high)
-		if faster, err := s.leastWithin(mix, mid); err == nil && s.checkQuality(faster) == nil {
-			r, high = faster, min(mid, faster.use.timeNs())
-		} else {
-			low = mid
-		}
-	}
-	return r, nil
-}
-
-// qualitySteps halve the logarithm of the time between too coarse and slow.
-const qualitySteps = 6
-
-// leastWithin is the plan of least KL that takes at most timeNs per token (0:
-// any), streaming or, where mix is not nil, not.
-func (s *solver) leastWithin(mix *result, timeNs float64) (*result, error) {
-	p := s.problem
-	lim := limits{ram: p.free - s.poolReserve(), disk: p.disk, timeNs: timeNs}
-	if mix != nil {
-		lim.ram = mix.lim.ram
-		if !lim.holdTime(&mix.use) {
-			mix = newSearch(p, mode{}).solve(lim, math.Inf(1), s.firstWork())
-		} else {
-			again := *mix
-			again.lim = lim
-			mix = &again
-		}
-	}
-	best, cause := s.stream(lim, mix)
-	if best == nil && lim.ram < p.free {
-		lim.ram = p.free
-		best, cause = s.stream(lim, nil)
-	}
-	if best == nil {
-		return nil, cause
-	}
-	if best != mix {
-		best.static = mix
-	}
-	return best, nil
-}
-
-// timeLimit is the longest that a token may take, in ns, so that the low end
-// of the band of speed holds the target.
-func (s *solver) timeLimit(static *result) float64 {
 	switch {
-	case s.budget.TargetTokensPerSec > 0:
-		return 1e9 / s.budget.TargetTokensPerSec / speedBand
-	case static != nil:
-		return 2 * static.use.timeNs() / speedBand
+	case s.opt.Strategy == StrategyUniform:
+		return s.uniform()
+	case s.opt.Strategy == StrategyGreedyRDO:
+		return s.greedy()
+	case s.opt.Objective == doc.ObjectiveCap:
+		return s.meetCap()
 	}
-	u := s.fastest()
-	return 2 * u.timeNs() / speedBand
-}
-
-// stream looks for a plan that streams and is better than best, which may be
-// nil. Without a result, the error tells what lacks.
-func (s *solver) stream(lim limits, best *result) (*result, error) {
-	cause := errMemory
-	for _, m := range s.problem.modes() {
-		if best != nil && m.ringMax > 0 && s.problem.mostlyExperts(best.sol) {
-			break
-		}
-		search := newSearch(s.problem, m)
-		ceiling := math.Inf(1)
-		if best != nil {
-			ceiling = s.worthwhile(best)
-			// At the prices of the best plan so far, can this mode do better?
-			if search.withinRAM(lim, best.prices).bound >= ceiling {
-				continue
-			}
-		}
-		r := search.solve(lim, ceiling, s.firstWork())
-		switch {
-		case r == nil && cause == errMemory && lim.timeNs > 0 && search.fits(lim):
-			cause = errTime
-		case r != nil && r.use.kl < ceiling:
-			best = r
-		}
-	}
-	if best == nil {
-		return nil, cause
-	}
-	return best, nil
-}
-
-// firstWork is what a first look at a mode may take.
-func (s *solver) firstWork() int { return s.opt.Work / 8 }
-
-// mostlyExperts reports whether the dense ops of a solution take so little
-// that streaming them, too, is not worth the search.
-func (p *problem) mostlyExperts(s *solution) bool {
-	if len(p.layers) == 0 {
-		return false
-	}
-	var dense usage
-	for _, i := range p.dense {
-		p.itemUse(&dense, i, s.picks[i], 1)
-	}
-	all := p.use(s)
-	return 8*dense.weights < all.ram()
-}
-
-// worthwhile is the sum of KLs below which another way of streaming is taken
-// instead of a result: by 1 % and by more than measurements can tell.
-func (s *solver) worthwhile(r *result) float64 {
-	return min(0.99*r.use.kl, r.use.kl-s.table.Floor)
-}
-
-// fitsDisk reports whether the smallest records of all items fit the disk.
-func (p *problem) fitsDisk() bool {
-	var least int64
-	for i := range p.items {
-		least += p.items[i].levels[0].bytes
-	}
-	return p.disk == 0 || least <= p.disk
-}
-
-// fits reports whether anything fits the RAM, whatever time it takes.
-func (s *search) fits(lim limits) bool {
-	return s.withinRAM(lim, prices{}).sol != nil
-}
-
-// refine solves the mode of a result again, with more work and with what the
-// pool leaves, and the best without streaming too, where another mode was
-// better by little. It bounds the KL of all modes within the same limits.
-func (s *solver) refine(r *result) (*result, rungs) {
-	static := r.static
-	r, up := s.closer(r)
-	if static != nil {
-		if other, otherUp := s.closer(static); s.worthwhile(other) <= r.use.kl {
-			r, up = other, otherUp
-		}
-	}
-	for _, m := range append([]mode{{}}, s.problem.modes()...) {
-		if m == r.search.mode {
-			continue
-		}
-		if least := newSearch(s.problem, m).least(r.lim, r.prices); least.bound < r.bound {
-			r.bound, r.prices = least.bound, least.prices
-		}
-	}
-	s.problem.settle(r.sol, s.problem.free-up.pool)
-	r.use = s.problem.use(r.sol)
-	return r, up
-}
-
-// least is a bound of the mode, tried at some prices. Where experts make each
-// price costly, the prices of a solution of another mode have to do.
-func (s *search) least(lim limits, at prices) relaxation {
-	if len(s.p.layers) == 0 {
-		return s.withinDisk(lim)
-	}
-	best := s.withinRAM(lim, prices{})
-	for _, mix := range s.mixes() {
-		at.compute, at.ring = mix*at.demand, (1-mix)*at.demand
-		r := s.withinRAM(lim, at)
-		best.raise(r.bound, r.prices)
-	}
-	return best
-}
-
-// closer solves the mode of a result again with what its pool leaves.
-func (s *solver) closer(r *result) (*result, rungs) {
-	up := s.problem.ladders(r.sol, min(s.problem.free-r.use.ram(), s.poolReserve()))
-	lim := r.lim
-	lim.ram = s.problem.free - up.pool
-	better := r.search.solve(lim, math.Inf(1), s.opt.Work)
-	if better == nil || better.use.kl > r.use.kl {
-		// More memory has no less KL than the bound says; ask at the new limit.
-		r.bound, r.prices = math.Inf(-1), prices{}
-		if again := r.search.withinDisk(lim); again.bound > r.bound {
-			r.bound, r.prices = min(again.bound, r.use.kl), again.prices
-		}
-		r.lim = lim
-		return r, up
-	}
-	return better, s.problem.ladders(better.sol, s.problem.free-better.use.ram())
+	return s.leastKL()
 }

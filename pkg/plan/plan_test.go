@@ -198,7 +198,7 @@ func TestMoreMemoryNeverHurts(t *testing.T) {
 				if d.Predicted.KL > best*1.02+in.Floor {
 					t.Errorf("%s %s: %d bytes: KL %v after %v", in.Profile.ModelID, strategy, ram, d.Predicted.KL, best)
 				}
-				if bound := float64(d.Certificate.LowerBound) * 1e-12; bound > best*(1+1e-9) {
+				if bound := float64(d.Certificate.LowerBound) * 1e-12; bound > best*(1+1e-9)+in.Floor {
 					t.Errorf("%s %s: %d bytes: bound %v after a plan of %v", in.Profile.ModelID, strategy, ram, bound, best)
 				}
 				best = min(best, d.Predicted.KL)

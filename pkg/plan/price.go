@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"math"
 	"slices"
 
 	"substrate/pkg/footprint"
@@ -14,18 +13,21 @@ type prices struct {
 	compute, ring, demand float64
 }
 
+func (a prices) plus(b prices) prices {
+	return prices{a.ram + b.ram, a.disk + b.disk, a.compute + b.compute, a.ring + b.ring, a.demand + b.demand}
+}
+
+func (a prices) minus(b prices) prices { return a.plus(b.times(-1)) }
+
+func (a prices) times(f float64) prices {
+	return prices{f * a.ram, f * a.disk, f * a.compute, f * a.ring, f * a.demand}
+}
+
 // choice is one way to hold a dense item.
 type choice struct {
 	pick
-	kl         float64
-	ram, disk  int64
-	computeNs  float64
-	streamed   int64
-	streamedNs float64
-}
-
-func (c *choice) cost(pr *prices) float64 {
-	return c.kl + pr.ram*float64(c.ram) + pr.disk*float64(c.disk) + pr.compute*c.computeNs + pr.ring*c.streamedNs
+	amounts
+	streamed int64
 }
 
 // mode says which ways of streaming a search may use. What the ring takes
@@ -42,13 +44,11 @@ type search struct {
 	mode    mode
 	ring    int64      // bytes set aside for the ring: at most what it takes
 	choices [][]choice // per item, of dense ones
-	options [][]layerOption
-	compute float64 // price that the options are for
-	work    int     // choices looked at so far
+	work    int        // choices looked at so far
 }
 
 func newSearch(p *problem, m mode) *search {
-	s := &search{p: p, mode: m, choices: make([][]choice, len(p.items)), compute: -1}
+	s := &search{p: p, mode: m, choices: make([][]choice, len(p.items))}
 	for _, i := range p.dense {
 		s.choices[i] = s.denseChoices(&p.items[i])
 	}
@@ -76,13 +76,14 @@ func (s *search) denseChoices(it *item) []choice {
 	for l := range it.levels {
 		level := &it.levels[l]
 		for r := len(level.records); r >= 0; r-- {
-			c := choice{pick: pick{l, r}, kl: level.kl, disk: level.bytes, computeNs: it.share * level.computeNs}
+			c := choice{pick: pick{l, r}}
 			c.streamed = it.streamed(c.pick)
 			if c.streamed > 0 && (!it.streams || c.streamed > s.mode.ringMax) {
 				continue
 			}
-			c.ram = level.bytes - c.streamed
-			c.streamedNs = s.p.speeds.read(float64(c.streamed), c.streamed)
+			c.kl, c.computeNs = level.kl, it.share*level.computeNs
+			c.ram, c.disk = level.bytes-c.streamed, level.disk()
+			c.ringNs = s.p.speeds.read(float64(c.streamed), c.streamed)
 			cs = append(cs, c)
 		}
 	}
@@ -98,81 +99,67 @@ func (d *choice) beats(c *choice) bool {
 		(d.kl < c.kl || d.ram < c.ram || d.disk < c.disk || d.computeNs < c.computeNs || d.streamed < c.streamed)
 }
 
-// relaxed is what all items decided for themselves add up to.
-type relaxed struct {
-	usage
-	cost float64 // at the prices; less the prices of what there is, it bounds KL from below
-}
-
-// relax decides every item for itself at the given prices. With a solution it
-// writes the decisions there.
-func (s *search) relax(pr prices, out *solution) relaxed {
-	if pr.compute != s.compute {
-		s.price(pr.compute)
-	}
-	r := relaxed{usage: usage{computeNs: s.p.dispatchNs}, cost: pr.compute * s.p.dispatchNs}
+// relax is what all items decided for themselves at the prices take. It costs
+// the least at these prices that any solution of the mode does, the ring
+// apart, and so, less the prices of what there is, bounds KL from below.
+func (s *search) relax(pr prices) amounts {
+	sum := amounts{computeNs: s.p.dispatchNs}
 	for _, i := range s.p.dense {
-		cs := s.choices[i]
-		s.work += len(cs)
-		best, least := &cs[0], cs[0].cost(&pr)
-		for j := 1; j < len(cs); j++ {
-			if c := cs[j].cost(&pr); c < least {
-				best, least = &cs[j], c
-			}
-		}
-		r.cost += least
-		r.kl += best.kl
-		r.weights += best.ram
-		r.disk += best.disk
-		r.computeNs += best.computeNs
-		r.ringNs += best.streamedNs
-		if out != nil {
-			out.picks[i] = best.pick
-		}
+		sum.add(&s.cheapest(i, &pr).amounts)
 	}
-	r.usage.ring = s.ring
-	for n := range s.options {
-		c := s.relaxLayer(n, &pr)
-		r.cost += c.bound
-		r.kl += c.kl
-		r.weights += c.weights
-		r.usage.slots += int64(c.slots) * c.option.bank.bytes
-		r.disk += c.disk
-		r.computeNs += c.computeNs
-		r.ringNs += c.ringNs
-		r.demandNs += c.demandNs
-		if out != nil {
-			s.apply(n, &c, out)
-		}
+	if len(s.p.layers) > 0 {
+		experts := s.experts(pr)
+		sum.add(&experts)
 	}
-	return r
+	return sum
 }
 
-// price builds the layers' options at a price of compute.
-func (s *search) price(compute float64) {
-	s.compute = compute
-	for n := range s.p.layers {
-		s.work += 100 * len(s.p.layers[n].experts)
-	}
-	s.options = make([][]layerOption, len(s.p.layers))
-	for n := range s.p.layers {
-		s.options[n] = s.layerOptions(n, compute)
-	}
-}
-
-// relaxLayer takes the cheapest option of a layer, with the least bound of
-// all.
-func (s *search) relaxLayer(n int, pr *prices) chosen {
-	s.work += len(s.options[n]) * 64
-	var best chosen
-	bound := math.Inf(1)
-	for i := range s.options[n] {
-		c := s.decide(n, &s.options[n][i], pr)
-		bound = min(bound, c.bound)
-		if i == 0 || c.cost < best.cost {
-			best = c
+// cheapest is the choice of a dense item that costs least.
+func (s *search) cheapest(i int, pr *prices) *choice {
+	cs := s.choices[i]
+	s.work += len(cs)
+	best, least := &cs[0], cs[0].at(pr)
+	for j := 1; j < len(cs); j++ {
+		if v := cs[j].at(pr); v < least {
+			best, least = &cs[j], v
 		}
 	}
-	best.bound = bound
 	return best
+}
+
+// experts is what all layers of experts take at the prices. Other modes and
+// limits ask for the same prices again.
+func (s *search) experts(pr prices) amounts {
+	key := expertsAt{pr, s.mode.slots}
+	sum, ok := s.p.experts[key]
+	if ok {
+		return sum
+	}
+	for n := range s.p.layers {
+		c := s.p.pricer.decide(n, &pr, s.mode.slots)
+		sum.add(&c.amounts)
+		s.work += 32 * len(s.p.layers[n].experts)
+	}
+	s.p.experts[key] = sum
+	return sum
+}
+
+// expertsAt is what the experts' amounts depend on.
+type expertsAt struct {
+	prices
+	slots bool
+}
+
+// solution writes down what the items decide at the prices.
+func (s *search) solution(pr prices) *solution {
+	sol := s.p.newSolution()
+	for _, i := range s.p.dense {
+		sol.picks[i] = s.cheapest(i, &pr).pick
+	}
+	for n := range s.p.layers {
+		c := s.p.pricer.decide(n, &pr, s.mode.slots)
+		s.p.pricer.write(n, &c, sol)
+		s.work += 32 * len(s.p.layers[n].experts)
+	}
+	return sol
 }

@@ -12,13 +12,18 @@ type problem struct {
 	items   []item
 	layers  []moeLayer
 	layerOf []int // per item: index into layers, -1 for dense items
+	place   []int // per item: index into the experts of its layer
 	dense   []int // the dense items
 	speeds  *speeds
 	opt     *Options
 
-	free       int64   // bytes for weights, slots, ring and pool
+	free       int64   // bytes for weights, slots, ring, pool and what the KV cache takes above its smallest
 	disk       int64   // bytes for all records; 0: no limit
 	dispatchNs float64 // fixed costs of one token
+	worstKL    float64 // no plan has more
+
+	pricer  *layerPricer
+	experts map[expertsAt]amounts // what the layers took at prices that were asked for
 }
 
 func newProblem(t *doc.Table, sp *speeds, free, disk int64, opt *Options) (*problem, int, error) {
@@ -26,16 +31,17 @@ func newProblem(t *doc.Table, sp *speeds, free, disk int64, opt *Options) (*prob
 	if err != nil {
 		return nil, 0, err
 	}
-	p := &problem{table: t, items: items, speeds: sp, opt: opt, free: free, disk: disk, layerOf: make([]int, len(items))}
-	p.layers = buildLayers(t, items)
+	p := &problem{table: t, items: items, speeds: sp, opt: opt, free: free, disk: disk, layerOf: make([]int, len(items)), place: make([]int, len(items))}
+	p.layers = buildLayers(t, items, opt.Classes)
 	for i := range p.layerOf {
 		p.layerOf[i] = -1
 	}
 	for n := range p.layers {
-		for _, e := range p.layers[n].experts {
-			p.layerOf[e] = n
+		for j, e := range p.layers[n].experts {
+			p.layerOf[e], p.place[e] = n, j
 		}
 	}
+	p.worstKL = worstOf(items)
 	runs := 1.0 // the head, if it is tied
 	for i := range items {
 		if p.layerOf[i] < 0 {
@@ -44,10 +50,25 @@ func newProblem(t *doc.Table, sp *speeds, free, disk int64, opt *Options) (*prob
 		}
 	}
 	for n := range p.layers {
-		runs += float64(p.layers[n].topK)
+		l := &p.layers[n]
+		runs += float64(l.topK)
+		l.upgrades = p.buildUpgrades(l)
 	}
 	p.dispatchNs = runs * sp.dispatchNs
+	p.pricer, p.experts = newLayerPricer(p), map[expertsAt]amounts{}
 	return p, cleaned, nil
+}
+
+// worstOf is what all items lose at their worst levels.
+func worstOf(items []item) (sum float64) {
+	for i := range items {
+		var worst float64
+		for l := range items[i].levels {
+			worst = max(worst, items[i].levels[l].kl)
+		}
+		sum += worst
+	}
+	return sum
 }
 
 // pick is how an item is held: at a level, of which the first records are
@@ -70,6 +91,10 @@ type solution struct {
 	banks []bank // per layer
 }
 
+func (p *problem) newSolution() *solution {
+	return &solution{picks: make([]pick, len(p.items)), banks: make([]bank, len(p.layers))}
+}
+
 func (s *solution) clone() *solution {
 	return &solution{append([]pick(nil), s.picks...), append([]bank(nil), s.banks...)}
 }
@@ -81,6 +106,7 @@ type usage struct {
 	weights   int64
 	slots     int64
 	ring      int64
+	kv        int64 // that the KV cache takes above its smallest
 	disk      int64 // default records
 	computeNs float64
 	ringNs    float64 // reads that overlap with compute
@@ -88,7 +114,15 @@ type usage struct {
 	readBytes float64 // per token
 }
 
-func (u *usage) ram() int64 { return u.weights + u.slots + u.ring }
+func (u *usage) ram() int64 { return u.weights + u.slots + u.ring + u.kv }
+
+// minus is the difference of two usages.
+func (u *usage) minus(v *usage) amounts {
+	return amounts{
+		kl: u.kl - v.kl, ram: u.ram() - v.ram(), disk: u.disk - v.disk,
+		computeNs: u.computeNs - v.computeNs, ringNs: u.ringNs - v.ringNs, demandNs: u.demandNs - v.demandNs,
+	}
+}
 
 // timeNs is one token: reads ahead overlap with compute, demands do not.
 func (u *usage) timeNs() float64 { return max(u.computeNs, u.ringNs) + u.demandNs }
@@ -96,6 +130,9 @@ func (u *usage) timeNs() float64 { return max(u.computeNs, u.ringNs) + u.demandN
 // streamed is what an item reads per run.
 func (it *item) streamed(k pick) (n int64) {
 	l := &it.levels[k.level]
+	if k.resident == len(l.records) {
+		return 0
+	}
 	if k.resident == 0 {
 		return l.bytes
 	}
@@ -137,8 +174,12 @@ func (p *problem) itemUse(u *usage, i int, k pick, sign int64) {
 	l := &it.levels[k.level]
 	streamed := it.streamed(k)
 	f := float64(sign)
-	u.weights += sign * (l.bytes - streamed)
-	u.disk += sign * l.bytes
+	if it.op == nil {
+		u.kv += sign * l.bytes
+	} else {
+		u.weights += sign * (l.bytes - streamed)
+	}
+	u.disk += sign * l.disk()
 	u.kl += f * l.kl
 	u.variance += f * l.klError * l.klError
 	u.computeNs += f * it.share * l.computeNs
@@ -189,21 +230,32 @@ func (it *item) upgrade(level int, b bank, h float64) (gain, computeNs float64) 
 func (p *problem) missed(s *solution, n int) float64 {
 	l := &p.layers[n]
 	var share, weighted, plain float64 // of experts that stream
-	streaming := 0
+	streaming, level, alike := 0, 0, true
 	for _, e := range l.experts {
-		if b := p.items[e].streamed(s.picks[e]); b > 0 {
-			share += p.items[e].share
-			weighted += p.items[e].share * float64(b)
-			plain += float64(b)
-			streaming++
+		k := s.picks[e]
+		if k.resident > 0 {
+			continue
 		}
+		alike = alike && (streaming == 0 || k.level == level)
+		level = k.level
+		streaming++
 	}
 	if streaming == 0 {
 		return 0
 	}
-	bytes := plain / float64(streaming)
-	if share > 0 {
-		bytes = weighted / share
+	bytes := float64(s.banks[n].bytes)
+	if !alike || p.items[l.experts[0]].levels[level].bytes != s.banks[n].bytes {
+		for _, e := range l.experts {
+			if b := p.items[e].streamed(s.picks[e]); b > 0 {
+				share += p.items[e].share
+				weighted += p.items[e].share * float64(b)
+				plain += float64(b)
+			}
+		}
+		bytes = plain / float64(streaming)
+		if share > 0 {
+			bytes = weighted / share
+		}
 	}
 	held := min(len(l.experts), s.banks[n].slots+len(l.experts)-streaming)
 	return float64(l.topK) * (1 - l.hit[held]) * bytes

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+
+	"substrate/pkg/footprint"
 )
 
 // settle gives the RAM that is left to what streams, at the levels that it
@@ -32,12 +34,19 @@ func (p *problem) settleDense(s *solution, ram int64) {
 	slices.SortStableFunc(streaming, func(a, b int) int {
 		return cmp.Compare(p.items[b].streamed(s.picks[b]), p.items[a].streamed(s.picks[a]))
 	})
+	u := p.use(s)
 	for _, i := range streaming {
 		before := s.picks[i]
+		v := u
+		p.itemUse(&v, i, before, -1)
 		s.picks[i] = p.items[i].whole(before.level)
+		p.itemUse(&v, i, s.picks[i], 1)
 		// The ring may grow, too: ops that were apart become neighbours.
-		if u := p.use(s); u.ram() > ram {
+		v.ring = footprint.RingBytes(p.ringOps(s))
+		if v.ram() > ram {
 			s.picks[i] = before
+		} else {
+			u = v
 		}
 	}
 }
