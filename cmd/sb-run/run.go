@@ -196,7 +196,7 @@ func (f *runFlags) openStore(env *cli.Env, arg string) (s *store.Store, planName
 		return s, planName, err
 	}
 	s, err = store.Open(arg)
-	return s, planName, err
+	return s, planName, notStore(arg, err)
 }
 
 // openTokenizer loads the store's tokenizer.

@@ -18,6 +18,7 @@ complete -c sb-run -l system -x -d 'begin the conversation with the system messa
 complete -c sb-run -l date -x -d 'what a template that asks for it is told is today\'s DATE, as 2026-03-07 (default: today)'
 complete -c sb-run -l plan -x -d 'the NAME of a plan in the store (default: the largest that fits --max-ram, or the first)'
 complete -c sb-run -l raw -d 'take the texts of special tokens in the prompt for those tokens, and add none'
+complete -c sb-run -l forced -r -F -d 'decode the text of FILE whatever the model would say, and stop: for measurements'
 complete -c sb-run -l backend -x -d 'compute with NAME: cpu, mlx (Apple\'s MLX: see make mlx), or ref, the slow oracle (default cpu)'
 complete -c sb-run -l activations -x -d 'how the cpu backend sees the inputs of coded matrices: TYPE int8 or f32 (default int8)'
 complete -c sb-run -l threads -x -d 'use N threads (default: as many as the machine and the process\'s CPU quota allow)'

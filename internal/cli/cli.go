@@ -102,6 +102,9 @@ func (t Tool) run(env *Env, args []string) error {
 		return WithHint(Usage("%w", err), "see %s", t.helpCommand(verb))
 	}
 	if err := checkArgs(verb.Args, fs.Args()); err != nil {
+		if f := fs.Lookup("model"); f != nil && f.Value.String() == "" {
+			err = WithHint(err, "--model names the model")
+		}
 		return WithHint(err, "usage: %s", t.usageLine(verb))
 	}
 	if name := Arg(fs.Args(), 0); verb.Name == "" && name != "" && t.verb(name) != nil {

@@ -50,6 +50,7 @@ func testManuals(t *testing.T, bin string) {
 		})
 	}
 	t.Run("examples", func(t *testing.T) { testExamples(t, root, tools) })
+	t.Run("README", func(t *testing.T) { testReadme(t, root) })
 	t.Run("bash", func(t *testing.T) { testBash(t, root) })
 	for shell, files := range map[string]string{"zsh": "completions/zsh/*", "fish": "completions/fish/*"} {
 		if _, err := exec.LookPath(shell); err == nil {
@@ -154,6 +155,22 @@ func testExamples(t *testing.T, root string, tools []cli.Description) {
 		if commands < 2 {
 			t.Errorf("%s: %d examples", tool.Name, commands)
 		}
+	}
+}
+
+// testReadme runs the three commands that lead from a model to its text.
+func testReadme(t *testing.T, root string) {
+	_, section, ok := strings.Cut(read(t, filepath.Join(root, "README.md")), "## Your own model in three commands\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	commands := regexp.MustCompile(`(?m)^    (.*)$`).FindAllStringSubmatch(section, -1)
+	if !ok || len(commands) != 3 || !strings.HasPrefix(commands[0][1], "make ") {
+		t.Fatalf("want three commands, make the first, got %q", commands)
+	}
+	dir := exampleFolder(t, root)
+	shellOut(t, dir, "mv model my-model; rm my-model/chat_template.jinja")
+	shellOut(t, dir, strings.Replace(commands[1][1], "measure ", "measure --tokens 128 --levels 4 --group 32 ", 1))
+	if out := shellOut(t, dir, commands[2][1]+" -q -n 20"); strings.TrimSpace(out) == "" {
+		t.Error("the model says nothing")
 	}
 }
 
