@@ -133,6 +133,10 @@ extern const sb_kernels sb_scalar;
 // machine has none of that name.
 const sb_kernels *sb_find(const char *path);
 
+// sb_gemm adds a product of matrices, c += a*b, as backend.GEMM says, in the
+// calling thread.
+void sb_gemm(const sb_kernels *, float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t ldb, int m, int n, int k);
+
 // The thread pool.
 
 typedef struct sb_pool sb_pool;
