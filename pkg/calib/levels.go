@@ -18,7 +18,7 @@ type LevelSpec struct {
 	Levels []string
 	Group  int
 	Scale  string // "bf16", "f16"
-	Fit    string // "minmax", "lsq"
+	Fit    string // "minmax", "lsq", "gptq"
 }
 
 // Expand returns the levels with the encodings they need, sorted by id so
@@ -56,14 +56,11 @@ func (s LevelSpec) Expand() ([]doc.Encoding, []doc.Level, error) {
 
 func (s LevelSpec) encoding(bits int, residual bool) (doc.Encoding, error) {
 	e := doc.Encoding{Bits: bits, Group: s.Group, Scale: s.Scale, Fit: s.Fit, Residual: residual}
-	switch s.Fit {
-	case "minmax":
-		e.FitVersion = quant.MinMaxVersion
-	case "lsq":
-		e.FitVersion = quant.LSQVersion
-	default:
-		return e, fmt.Errorf("fit %q: want minmax or lsq", s.Fit)
+	version, ok := quant.FitVersion(s.Fit)
+	if !ok {
+		return e, fmt.Errorf("fit %q: want gptq, lsq or minmax", s.Fit)
 	}
+	e.FitVersion = version
 	if bits >= 16 {
 		if residual {
 			return e, fmt.Errorf("a residual has 8 bits at most")

@@ -34,7 +34,7 @@ const blockValues = 1 << 16
 
 // WorkBytes is what one goroutine of [Encoder.Encode] holds, unless a row is
 // longer than a block.
-const WorkBytes = 16 * blockValues
+const WorkBytes = 32 * blockValues
 
 // Encode writes the record of op in encoding enc to dst, layout.Bytes long.
 // A residual codes the error that the records below leave, skeleton first.
@@ -86,11 +86,7 @@ func (e *Encoder) encodeTensor(ctx context.Context, record Record, l *doc.Tensor
 	}
 	fitter := Fitter(dense{})
 	if dst.Format.Coded() {
-		moments, err := e.Stats.Moments(op.ID, l.Role, t.Cols)
-		if err != nil {
-			return err
-		}
-		if fitter, err = NewFitter(enc, dst.Format, moments); err != nil {
+		if fitter, err = e.Stats.NewFitter(op, l.Role, enc, dst.Format, t.Cols); err != nil {
 			return err
 		}
 	}

@@ -23,21 +23,57 @@ type Fitter interface {
 const (
 	MinMaxVersion = 1
 	LSQVersion    = 1
+	GPTQVersion   = 1
 )
 
-// NewFitter makes the fitter of a matrix in format f. moments are the second
-// moments E[x^2] of the matrix's inputs, nil if unknown: then all inputs count
-// the same.
-func NewFitter(e *doc.Encoding, f plane.Format, moments []float32) (Fitter, error) {
-	switch {
-	case e.Fit == "minmax" && e.FitVersion == MinMaxVersion:
-		return minMax{}, nil
-	case e.Fit == "lsq" && e.FitVersion == LSQVersion:
-		return newLSQ(f, moments), nil
-	case e.Fit == "minmax" || e.Fit == "lsq":
-		return nil, fmt.Errorf("encoding %s: this version fits minmax%d and lsq%d", e.ID, MinMaxVersion, LSQVersion)
+// FitVersion is the version of a fit by its name; ok is false if there is none.
+func FitVersion(fit string) (version int, ok bool) {
+	switch fit {
+	case "minmax":
+		return MinMaxVersion, true
+	case "lsq":
+		return LSQVersion, true
+	case "gptq":
+		return GPTQVersion, true
 	}
-	return nil, fmt.Errorf("encoding %s: no fit %q, want minmax or lsq", e.ID, e.Fit)
+	return 0, false
+}
+
+// checkFit returns an error unless this version makes an encoding's codes.
+func checkFit(e *doc.Encoding) error {
+	version, ok := FitVersion(e.Fit)
+	if !ok {
+		return fmt.Errorf("encoding %s: no fit %q, want minmax, lsq or gptq", e.ID, e.Fit)
+	}
+	if e.FitVersion != version {
+		return fmt.Errorf("encoding %s: this version fits %s%d", e.ID, e.Fit, version)
+	}
+	return nil
+}
+
+// NewFitter makes the fitter of a matrix of op in format f, with what s knows
+// of the matrix's inputs; without any, all inputs count the same.
+func (s *Stats) NewFitter(op *doc.Op, role string, e *doc.Encoding, f plane.Format, cols int) (Fitter, error) {
+	if err := checkFit(e); err != nil {
+		return nil, err
+	}
+	if e.Fit == "minmax" {
+		return minMax{}, nil
+	}
+	if e.Fit == "gptq" {
+		c, err := s.curvature(op, role, cols, f.Group)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			return newGPTQ(f, c), nil
+		}
+	}
+	moments, err := s.Moments(op.ID, role, cols)
+	if err != nil {
+		return nil, err
+	}
+	return newLSQ(f, moments), nil
 }
 
 // ValueError is a value that cannot be stored.

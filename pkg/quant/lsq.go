@@ -52,17 +52,7 @@ const enough = 2e-3
 const damping = 0.01
 
 func newLSQ(f plane.Format, moments []float32) *lsq {
-	l := &lsq{format: f}
-	switch f.Bits {
-	case 2:
-		l.starts = startsFew[:]
-	case 3:
-		l.starts = startsSome[:]
-	case 4, 5:
-		l.starts = startsMany[:]
-	default:
-		l.starts = startsFull[:]
-	}
+	l := &lsq{format: f, starts: starts(f.Bits)}
 	var sum float64
 	for _, m := range moments {
 		sum += float64(m)
@@ -76,6 +66,18 @@ func newLSQ(f plane.Format, moments []float32) *lsq {
 		l.h[i] = float64(m) + add
 	}
 	return l
+}
+
+func starts(bits int) []float64 {
+	switch bits {
+	case 2:
+		return startsFew[:]
+	case 3:
+		return startsSome[:]
+	case 4, 5:
+		return startsMany[:]
+	}
+	return startsFull[:]
 }
 
 // Fit implements Fitter.

@@ -4,17 +4,18 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 
+	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 )
 
-// Stats are the second moments E[x^2] of the inputs of a model's matrices, as
-// calibration saw them: in memory or in an open statistics file.
+// Stats are the second moments E[x^2] of the inputs of a model's matrices, and
+// their Gram matrices E[x x^T] where those are known, as calibration saw them:
+// in memory or in an open statistics file.
 //
 // An input is named by the op that owns the record and the role of the first
 // matrix that reads it: q stands for k and v, gate for up, latent for k_rope
@@ -23,7 +24,15 @@ type Stats struct {
 	mu     sync.Mutex
 	inputs map[string]input
 	layers map[string][]float32 // means over the experts of a layer, made when first asked for
-	name   string               // of the file
+
+	// GEMM is what heavy loops use; nil: backend.PlainGEMM. The codes do not
+	// depend on it.
+	GEMM       backend.GEMM
+	grams      map[string]grams // by input
+	layerGram  layerGram
+	curvatures []keptCurvature // of the inputs last used, the last one first
+
+	name   string // of the file
 	file   io.ReaderAt
 	close  func() error
 	sha256 string // of the file
@@ -59,7 +68,7 @@ type input struct {
 
 // NewStats returns statistics that know nothing yet.
 func NewStats() *Stats {
-	return &Stats{inputs: map[string]input{}, layers: map[string][]float32{}}
+	return &Stats{inputs: map[string]input{}, layers: map[string][]float32{}, grams: map[string]grams{}}
 }
 
 // Set gives the mean of x^2 over tokens rows of the input of a matrix.
@@ -74,6 +83,7 @@ func (s *Stats) Set(op, role string, tokens int64, mean []float32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inputs[name] = input{tokens: tokens, cols: len(mean), mean: slices.Clone(mean)}
+	delete(s.grams, name)
 	clear(s.layers)
 	return nil
 }
@@ -160,6 +170,18 @@ func layerPattern(name string) (pattern [2]string, isExpert bool) {
 	return [2]string{name[:at], name[at+dot:]}, true
 }
 
+// expertInputs are the names of the inputs of a layer's experts that saw
+// tokens, in order.
+func (s *Stats) expertInputs(pattern [2]string) (names []string) {
+	for name, in := range s.inputs {
+		if p, ok := layerPattern(name); ok && p == pattern && in.tokens > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // layer returns the mean over a layer's experts, weighted by tokens; nil if
 // none saw any.
 func (s *Stats) layer(pattern [2]string, cols int) ([]float32, error) {
@@ -169,11 +191,8 @@ func (s *Stats) layer(pattern [2]string, cols int) ([]float32, error) {
 	}
 	sum := make([]float64, cols)
 	var tokens int64
-	for _, name := range slices.Sorted(maps.Keys(s.inputs)) {
+	for _, name := range s.expertInputs(pattern) {
 		in := s.inputs[name]
-		if p, ok := layerPattern(name); !ok || p != pattern || in.tokens == 0 {
-			continue
-		}
 		if in.cols != cols {
 			return nil, statsErrorf(s.name, "input %q has %d values, others of its layer %d", name, in.cols, cols)
 		}

@@ -124,7 +124,19 @@ func FuzzReadStats(f *testing.F) {
 	if err := testStats(f).Write(&b); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(b.Bytes())
+	f.Add(slices.Clone(b.Bytes()))
+	withGrams := testStats(f)
+	if err := withGrams.SetGram("block_0.attn", "q", []float32{1, 2, 3, 2, 5, 6, 3, 6, 9}, 3); err != nil {
+		f.Fatal(err)
+	}
+	if err := withGrams.SetRows("block_0.expert_1", "gate", []float32{1, 2, 3, 4}, 2); err != nil {
+		f.Fatal(err)
+	}
+	b.Reset()
+	if err := withGrams.Write(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(slices.Clone(b.Bytes()))
 	f.Add(b.Bytes()[:b.Len()-3])
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff{}"))
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))

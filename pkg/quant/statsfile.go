@@ -11,24 +11,30 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"substrate/internal/jsonio"
 	"substrate/pkg/plane"
 )
 
-// A statistics file is a safetensors file. Its tensors are one F32 vector per
-// input, such as "block_5.attn.q", and "tokens", I64: for each of them in
-// order of name the rows of x that were averaged. The same statistics give the
-// same bytes, whose sha256 is the file's name.
+// A statistics file is a safetensors file. Its tensors are one F32 vector of
+// second moments per input, such as "block_5.attn.q", and "tokens", I64: for
+// each of them in order of name the rows of x that were averaged. Of an input
+// with n columns there may also be "block_5.attn.q.gram", F32 [n*(n+1)/2], the
+// upper triangle of the mean of x x^T by rows, or "block_5.attn.q.rows", BF16
+// [m, n], rows of x. The same statistics give the same bytes, whose sha256 is
+// the file's name.
 
 const (
 	statsFormat     = "sb.stats/1"
 	tokensName      = "tokens"
 	maxStatsHeader  = 64 << 20 // bytes; a model of 100,000 experts has 20 MiB
-	maxStatsTensors = 1 << 20
+	maxStatsTensors = 1 << 21
+	maxStatsCols    = 1 << 20 // columns of a Gram matrix, or rows of x
 )
 
 // statsTensor is an entry of the header.
@@ -53,6 +59,15 @@ func (s *Stats) Write(w io.Writer) error {
 		end := at + 4*int64(in.cols)
 		header[name] = statsTensor{"F32", []int64{int64(in.cols)}, [2]int64{at, end}}
 		at = end
+		if g, ok := s.grams[name]; ok {
+			end += g.bytes()
+			if n, m := int64(g.cols), int64(g.rows); m > 0 {
+				header[name+rowsSuffix] = statsTensor{"BF16", []int64{m, n}, [2]int64{at, end}}
+			} else {
+				header[name+gramSuffix] = statsTensor{"F32", []int64{n * (n + 1) / 2}, [2]int64{at, end}}
+			}
+			at = end
+		}
 	}
 	text, err := jsonio.MarshalLine(header)
 	if err != nil {
@@ -73,6 +88,15 @@ func (s *Stats) Write(w io.Writer) error {
 		b := make([]byte, 4*len(mean))
 		plane.EncodeFloat32(b, mean)
 		out.Write(b)
+		g, ok := s.grams[name]
+		if !ok {
+			continue
+		}
+		if g.data != nil {
+			out.Write(g.data)
+		} else if _, err := io.Copy(out, io.NewSectionReader(s.file, g.offset, g.bytes())); err != nil {
+			return err
+		}
 	}
 	return out.Flush()
 }
@@ -233,13 +257,25 @@ func (s *Stats) readHeader(name string, r io.ReaderAt, size int64) ([]string, er
 		if err := jsonio.Unmarshal(name, m.Value, &t); err != nil {
 			return nil, err
 		}
+		spans = append(spans, t.Offsets)
+		if input, ok := gramInput(m.Name); ok {
+			g, err := t.grams(m.Name, size-8-int64(n))
+			if err != nil {
+				return nil, statsErrorf(name, "tensor %q: %v", m.Name, err)
+			}
+			if _, again := s.grams[input]; again {
+				return nil, statsErrorf(name, "tensor %q: input %q has another such tensor", m.Name, input)
+			}
+			g.offset += 8 + int64(n)
+			s.grams[input] = g
+			continue
+		}
 		in, err := t.input(m.Name, size-8-int64(n))
 		if err != nil {
 			return nil, statsErrorf(name, "tensor %q: %v", m.Name, err)
 		}
 		in.offset += 8 + int64(n)
 		s.inputs[m.Name] = in
-		spans = append(spans, t.Offsets)
 		if m.Name != tokensName {
 			names = append(names, m.Name)
 		}
@@ -249,6 +285,11 @@ func (s *Stats) readHeader(name string, r io.ReaderAt, size int64) ([]string, er
 	}
 	if tokens, ok := s.inputs[tokensName]; !ok || tokens.cols != len(names) {
 		return nil, statsErrorf(name, "tensor %q has %d values for %d inputs", tokensName, tokens.cols, len(names))
+	}
+	for input, g := range s.grams {
+		if in, ok := s.inputs[input]; !ok || in.cols != g.cols {
+			return nil, statsErrorf(name, "input %q: a Gram matrix of %d columns without as many moments", input, g.cols)
+		}
 	}
 	slices.Sort(names)
 	return names, checkSpans(name, spans, size-8-int64(n))
@@ -271,6 +312,39 @@ func (t *statsTensor) input(name string, data int64) (input, error) {
 		return input{}, fmt.Errorf("%d values in %d bytes", t.Shape[0], end-begin)
 	}
 	return input{cols: int(t.Shape[0]), offset: begin}, nil
+}
+
+// gramInput is the input that a tensor holds the Gram matrix or rows of.
+func gramInput(tensor string) (input string, ok bool) {
+	if input, ok = strings.CutSuffix(tensor, gramSuffix); ok {
+		return input, true
+	}
+	return strings.CutSuffix(tensor, rowsSuffix)
+}
+
+// grams is input for a tensor of a Gram matrix or of rows.
+func (t *statsTensor) grams(name string, data int64) (grams, error) {
+	begin, end := t.Offsets[0], t.Offsets[1]
+	if begin < 0 || begin > end || end > data {
+		return grams{}, fmt.Errorf("bytes %d to %d of %d", begin, end, data)
+	}
+	g := grams{offset: begin}
+	switch {
+	case strings.HasSuffix(name, rowsSuffix) && t.DType == "BF16" && len(t.Shape) == 2 && min(t.Shape[0], t.Shape[1]) > 0 &&
+		max(t.Shape[0], t.Shape[1]) <= maxStatsCols:
+		g.rows, g.cols = int(t.Shape[0]), int(t.Shape[1])
+	case strings.HasSuffix(name, gramSuffix) && t.DType == "F32" && len(t.Shape) == 1 && t.Shape[0] > 0 && t.Shape[0] <= maxStatsCols*maxStatsCols:
+		g.cols = int((math.Sqrt(float64(8*t.Shape[0]+1)) - 1) / 2)
+		if n := int64(g.cols); n*(n+1)/2 != t.Shape[0] {
+			return grams{}, fmt.Errorf("%d values are not a triangle", t.Shape[0])
+		}
+	default:
+		return grams{}, fmt.Errorf("%s of shape %v, want rows in BF16 or a triangle in F32", t.DType, t.Shape)
+	}
+	if g.bytes() != end-begin {
+		return grams{}, fmt.Errorf("shape %v in %d bytes", t.Shape, end-begin)
+	}
+	return g, nil
 }
 
 // checkSpans refuses gaps and overlaps, so that no byte means two things.
