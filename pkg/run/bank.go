@@ -188,7 +188,7 @@ func (r *Run) moe(ctx context.Context, n int32, layer int, router *arch.Weights)
 		from := done
 		for done < issued {
 			e := r.missing[done]
-			if sl := &b.slots[b.of[e]]; done > from && !sl.arrived() {
+			if s := b.of[e]; done > from && s >= 0 && !b.slots[s].arrived() {
 				break
 			}
 			if err := r.late(ctx, b, e, routes.Mass(e), deadline); err != nil {
@@ -198,7 +198,9 @@ func (r *Run) moe(ctx context.Context, n int32, layer int, router *arch.Weights)
 		}
 		r.graph.RunExperts()
 		for _, e := range r.missing[from:done] {
-			b.slots[b.of[e]].pinned = false
+			if s := b.of[e]; s >= 0 {
+				b.slots[s].pinned = false
+			}
 		}
 		if issued < len(r.missing) {
 			if issued, err = r.demand(b, issued); err != nil {
@@ -256,18 +258,22 @@ func (r *Run) present(ctx context.Context, b *bank, e int32, mass float64) error
 // late queues an expert that was missing, when its records arrive or by its
 // fallback.
 func (r *Run) late(ctx context.Context, b *bank, e int32, mass float64, deadline time.Duration) error {
-	n, sl := r.program.experts[b.layer][e], &b.slots[b.of[e]]
+	n, x := r.program.experts[b.layer][e], &r.experts[b.layer][e]
 	own := r.program.ownTier(r.mode, n)
 	planned := r.program.ops[n].tiers[own].fallback
 	if planned == Stall {
 		deadline = never
 	}
-	arrived, err := r.awaitSlot(ctx, sl, deadline)
-	if err != nil {
-		return err
+	var sl *slot
+	arrived := false
+	if s := b.of[e]; s >= 0 {
+		sl = &b.slots[s]
+		var err error
+		if arrived, err = r.awaitSlot(ctx, sl, deadline); err != nil {
+			return err
+		}
 	}
 	if !arrived {
-		x := &r.experts[b.layer][e]
 		switch r.fallBack(n, own, planned, x.skeleton != nil, r.program.shared[b.layer]) {
 		case SkeletonOnly:
 			r.graph.Expert(e, x.skeleton)
@@ -305,6 +311,9 @@ func (r *Run) demand(b *bank, first int) (next int, err error) {
 			if s = b.victim(); s < 0 {
 				return first, nil
 			}
+			if r.mode == Fastest && !b.slots[s].arrived() && r.canFallBack(b, e) {
+				continue // taking the slot would wait for its read
+			}
 			if err := r.fill(b, s, e, r.experts[b.layer][e].streamed, stream.Demand); err != nil {
 				return first, err
 			}
@@ -312,6 +321,14 @@ func (r *Run) demand(b *bank, first int) (next int, err error) {
 		b.slots[s].pinned, b.slots[s].used = true, r.stepCount
 	}
 	return first, nil
+}
+
+// canFallBack reports whether an expert has a fallback that needs no slot.
+func (r *Run) canFallBack(b *bank, e int32) bool {
+	n := r.program.experts[b.layer][e]
+	planned := r.program.own(r.mode, n).fallback
+	skeleton, shared := r.experts[b.layer][e].skeleton != nil, planned == SharedExpert && r.program.shared[b.layer]
+	return r.decoding && planned != Stall && (skeleton || shared || planned == AbortToken)
 }
 
 // arrived reports whether a slot's reads are done.

@@ -148,7 +148,7 @@ func (r *Run) begin() {
 
 // schedule begins the reads of an answer.
 func (g *generation) schedule() error {
-	g.held, g.decoding = false, false
+	g.held, g.decoding = false, g.alwaysDecoding
 	g.reads.token = g.tokens
 	g.turns++
 	g.sampler.see(g.prompt[g.cached:])
@@ -209,7 +209,9 @@ func (g *generation) decode(ctx context.Context, id int32) (int32, error) {
 
 // advance begins a token of the answer: tiers and slots change now.
 func (g *generation) advance(ctx context.Context) error {
-	g.decoding = true
+	if !g.decoding {
+		g.decoding, g.disk = true, g.reads.reader.Totals()
+	}
 	g.reads.token = g.tokens
 	if err := g.switchTiers(ctx); err != nil {
 		return err
@@ -221,9 +223,9 @@ func (g *generation) advance(ctx context.Context) error {
 // traced, and in mode fastest a critical one brings every op back to its
 // default tier.
 func (g *generation) assess() {
-	busy := int64(g.reads.reader.Busy())
-	g.monitor.EndToken(g.reads.step, g.reads.count, busy-g.busy)
-	g.busy = busy
+	now, before := g.reads.reader.Totals(), g.disk
+	g.monitor.EndToken(now.Bytes-before.Bytes, now.Reads-before.Reads, now.BusyNs-before.BusyNs)
+	g.disk = now
 	for _, s := range g.monitor.Assess() {
 		acted := s.Critical && g.mode == Fastest
 		if acted && g.controller != nil {

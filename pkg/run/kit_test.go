@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"substrate/internal/jsonio"
 	"substrate/pkg/backend/ref"
@@ -52,6 +54,10 @@ type planSpec struct {
 	pool     int64
 	chunk    int
 	context  int
+
+	pace     time.Duration // that every op is expected to take; 0: nothing is expected
+	rate     int64         // of the disk, bytes per second
+	fallback string        // of every tier; "": stall
 }
 
 // source is the ladder of one tier at the checkpoint's own precision.
@@ -94,6 +100,13 @@ func makePlan(t testing.TB, p *doc.Profile, s planSpec) *doc.Plan {
 			continue
 		}
 		plan.OpBundles = append(plan.OpBundles, makeBundle(t, plan, op, s.ladder(op), known))
+	}
+	plan.Budget.SSDBytesPerSec = s.rate
+	for i := range plan.OpBundles {
+		for j := range plan.OpBundles[i].Tiers {
+			t := &plan.OpBundles[i].Tiers[j]
+			t.Fallback, t.ComputeNs = cmp.Or(s.fallback, t.Fallback), int64(s.pace)
+		}
 	}
 	for i := range plan.OpBundles { // only what fits the pool is in a plan
 		b := &plan.OpBundles[i]

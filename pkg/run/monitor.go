@@ -23,6 +23,8 @@ const (
 	// readLatencyNs is granted to every read beside its bytes: a disk's rate
 	// is stated for reads of a MiB, and records may be smaller.
 	readLatencyNs = 200_000
+	// minReads is how many reads the disk is judged by at least.
+	minReads = 8
 )
 
 // A RuntimeMonitor compares, over a sliding window of tokens, what ops take
@@ -101,7 +103,7 @@ func (m *RuntimeMonitor) Assess() []Signal {
 
 	// The rate of the bytes alone, had every read its latency for nothing.
 	var should, rate float64
-	if m.rate > 0 && m.sum.bytes > 0 {
+	if m.rate > 0 && m.sum.reads >= minReads {
 		should = 1e9*float64(m.sum.bytes)/m.rate + readLatencyNs*float64(m.sum.reads)
 		rate = m.rate * should / max(1, float64(m.sum.busyNs))
 	}

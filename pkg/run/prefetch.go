@@ -28,7 +28,6 @@ type reads struct {
 
 	token int64 // that is being computed
 	total int64 // bytes read
-	count int64 // reads of this step
 	after int64 // of it, after the first token
 	step  int64 // of it, in this step
 	wait  int64 // ns of this step that waited for reads
@@ -127,7 +126,6 @@ func (s *reads) drop(q *request) {
 // account adds a finished read to the totals and the trace.
 func (s *reads) account(q *request, late bool) {
 	s.total += q.ReadBytes
-	s.count++
 	s.step += q.ReadBytes
 	if s.token >= 1 {
 		s.after += q.ReadBytes

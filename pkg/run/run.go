@@ -100,7 +100,7 @@ type Run struct {
 	monitor           *RuntimeMonitor
 	fallbacks         FallbackPlanner
 	began             time.Duration // of the step
-	busy              int64         // of the reader, ns, at the last token's end
+	disk              stream.Totals // at the last token's end
 	missing           []int32
 	logits            []float32
 	stepCount         int64

@@ -14,7 +14,7 @@ import (
 // topological order. Final norm and head run only if logits are wanted.
 func (r *Run) step(ctx context.Context, ids []int32, pos int, logits bool) error {
 	r.stepCount++
-	r.reads.step, r.reads.count, r.reads.wait = 0, 0, 0
+	r.reads.step, r.reads.wait = 0, 0
 	r.began = r.reads.clock.Now()
 	if err := r.graph.Begin(ids, pos); err != nil {
 		return err

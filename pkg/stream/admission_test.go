@@ -171,8 +171,8 @@ func TestWaitUntil(t *testing.T) {
 			t.Error("wrong bytes")
 		}
 		time.Sleep(time.Second)
-		if got := r.Busy(); got != time.Second {
-			t.Errorf("busy for %v, want one second of two", got)
+		if got := r.Totals(); got != (Totals{Reads: 1, Bytes: 1 << 16, BusyNs: 1e9}) {
+			t.Errorf("%+v, want one read, busy for one second of two", got)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestSpikeAndSlowDisk(t *testing.T) {
 			t.Error(err)
 		}
 		slow := newDisk(1 << 18) // a tenth of 2.5 MiB/s
-		before := r.Busy()
+		before := r.Totals().BusyNs
 		for i := range 8 {
 			q := slow.want(i<<15, 1<<15, Demand)
 			r.Submit(q)
@@ -212,7 +212,7 @@ func TestSpikeAndSlowDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := float64(1<<18) / (r.Busy() - before).Seconds(); fmt.Sprintf("%.0f", got) != "262144" {
+		if got := float64(1<<18) / (float64(r.Totals().BusyNs-before) / 1e9); fmt.Sprintf("%.0f", got) != "262144" {
 			t.Errorf("measured %v bytes per second", got)
 		}
 	})

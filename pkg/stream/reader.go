@@ -50,7 +50,15 @@ type Reader struct {
 
 	under     int   // reads under way
 	busySince int64 // while under > 0
-	busy      int64 // ns with at least one read under way, before busySince
+	totals    Totals
+}
+
+// Totals is what a reader has done so far. Bytes over BusyNs is the rate of
+// the disk.
+type Totals struct {
+	Reads  int64 // that ended
+	Bytes  int64 // of them
+	BusyNs int64 // with at least one read under way
 }
 
 // NewReader starts the workers.
@@ -140,16 +148,15 @@ func (r *Reader) WaitUntil(ctx context.Context, q *Request, deadline time.Durati
 	}
 }
 
-// Busy is how long at least one read was under way so far. Bytes read over it
-// is the rate of the disk.
-func (r *Reader) Busy() time.Duration {
+// Totals returns the totals up to now.
+func (r *Reader) Totals() Totals {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	busy := r.busy
+	t := r.totals
 	if r.under > 0 {
-		busy += int64(r.clock.Now()) - r.busySince
+		t.BusyNs += int64(r.clock.Now()) - r.busySince
 	}
-	return time.Duration(busy)
+	return t
 }
 
 // overtake lets a queued request go before all that nobody waits for.
@@ -216,7 +223,7 @@ func (r *Reader) work() {
 		q.QueueNs = start - q.submitted
 		err := r.read(q)
 		q.TimeNs = int64(r.clock.Now()) - start
-		r.rest()
+		r.rest(q)
 		q.finish(err)
 	}
 }
@@ -251,11 +258,13 @@ func (r *Reader) take() *Request {
 }
 
 // rest ends a read's share of the disk's time.
-func (r *Reader) rest() {
+func (r *Reader) rest(q *Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.totals.Reads++
+	r.totals.Bytes += q.ReadBytes
 	if r.under--; r.under == 0 {
-		r.busy += int64(r.clock.Now()) - r.busySince
+		r.totals.BusyNs += int64(r.clock.Now()) - r.busySince
 	}
 }
 
