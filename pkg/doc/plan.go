@@ -15,6 +15,7 @@ type Plan struct {
 	Objective    string           `json:"objective"` // "kl" or "cap"
 	Budget       Budget           `json:"budget"`
 	KVCacheType  string           `json:"kv_cache_type"`
+	KVCacheKL    float64          `json:"kv_cache_kl,omitzero"` // nats per token that the type of the KV cache loses
 	PrefillChunk int              `json:"prefill_chunk_tokens"` // rows of one prefill step; part of the plan because scratch depends on it
 	Encodings    []Encoding       `json:"encodings"`
 	Catalog      []CatalogRecord  `json:"tensor_catalog"`
@@ -31,6 +32,7 @@ type Plan struct {
 	Predicted    Prediction       `json:"predicted"`
 	Uniform      *UniformControl  `json:"uniform,omitempty"` // the best single encoding at equal bytes
 	Certificate  *Certificate     `json:"certificate,omitempty"`
+	Increments   []Increments     `json:"increments,omitempty"`
 	Pins         []PlanPin        `json:"pins,omitempty"` // precisions that the plan's policy holds
 	Annotations  Annotations      `json:"annotations,omitempty"`
 }
@@ -211,19 +213,60 @@ type UniformControl struct {
 }
 
 // Certificate bounds how far the plan is from the best one, in integers of
-// 1e-12 nats, so that it can be checked without the solver.
+// 1e-12 nats (picoNats), so that it can be checked without the solver.
+//
+// Every way of streaming has its own bounds (weak duality): with prices for
+// what is scarce, every op and every layer of experts at its cheapest, less
+// the prices of what there is, no plan of that way has less KL. The prices of
+// one bound hold at other budgets too: there it moves by price times bytes.
 type Certificate struct {
-	LowerBound  int64        `json:"lower_bound"` // picoNats
-	Value       int64        `json:"value"`       // of the plan
-	RelativeGap float64      `json:"relative_gap"`
-	Cleaned     int          `json:"cleaned_levels"` // levels dropped or lowered because KL rose with bytes or was negative
-	Multipliers []Multiplier `json:"multipliers"`
+	LowerBound  int64   `json:"lower_bound"` // of every plan within the limits, streaming charged
+	Value       int64   `json:"value"`       // of the plan
+	RelativeGap float64 `json:"relative_gap"`
+	// BySearch says that branch and bound closed a part of the gap: then
+	// lower_bound is above what the multipliers alone prove.
+	BySearch bool `json:"by_search,omitzero"`
+	Cleaned  int  `json:"cleaned_levels"` // levels dropped or lowered because KL rose with bytes or was negative
+
+	RAMBytes  int64 `json:"ram_bytes"`           // limit for records, slots, ring and what the KV cache takes above its smallest
+	DiskBytes int64 `json:"disk_bytes,omitzero"` // limit for the default records; 0: none
+	TokenNs   int64 `json:"token_ns,omitzero"`   // limit for a token; 0: none
+	// Charge is what streaming must save to be taken: KL that measurements
+	// cannot tell. It counts as KL of plans that stream.
+	Charge  int64 `json:"streaming_charge"`
+	Classes int   `json:"classes"` // levels that the experts of a layer may take together
+	// KVGiven says that the type of the KV cache was not for the planner to
+	// choose.
+	KVGiven bool       `json:"kv_cache_given,omitzero"`
+	Modes   []ModeCase `json:"modes"`
 }
 
-// Multiplier is the price of one resource in the certificate.
-type Multiplier struct {
-	Resource string `json:"resource"` // "ram_bytes", "token_ns"
-	// PicoNats per 2^Shift units of the resource.
-	PicoNats int64 `json:"piconats"`
-	Shift    int   `json:"shift"`
+// ModeCase is one way of streaming: which plans it is about, and bounds of
+// what they lose, the best one at the certificate's limits first.
+type ModeCase struct {
+	RingMax   int64       `json:"ring_max_bytes"`   // no op streams more through the ring; 0: there is none
+	RingLeast int64       `json:"ring_least_bytes"` // what the ring takes at least: an op streams more than the case before allows
+	Slots     bool        `json:"slots"`            // experts may stream
+	Bounds    []DualBound `json:"bounds"`
+}
+
+// DualBound is a bound and the prices that prove it, each in picoNats per
+// 2^shift bytes or ns.
+type DualBound struct {
+	LowerBound int64 `json:"lower_bound"` // at the certificate's limits, charge excluded; may be below zero
+	Shift      int   `json:"shift"`
+	RAM        int64 `json:"ram"`
+	Disk       int64 `json:"disk,omitzero"`
+	Compute    int64 `json:"compute,omitzero"`
+	Read       int64 `json:"read,omitzero"` // of reads ahead; demands cost both times
+}
+
+// Increments are an op's steps along the lower convex hull of its levels,
+// ascending by bytes, for re-budgeting without the table. The levels of an
+// expert are the classes of its layer, so that any mixture is legal.
+type Increments struct {
+	Op       string   `json:"op"`
+	Levels   []string `json:"levels"`
+	Bytes    []int64  `json:"bytes"`    // of each level
+	PicoNats []int64  `json:"piconats"` // of each level
 }

@@ -27,7 +27,7 @@ func (p *Plan) Validate() error {
 		ops:     make(map[string]int, len(p.OpBundles)),
 	}
 	for _, step := range []func(){
-		v.header, v.index, v.catalog, v.bundles, v.residencies, v.pool, v.totals, v.pins,
+		v.header, v.index, v.catalog, v.bundles, v.residencies, v.pool, v.totals, v.certificate, v.increments, v.pins,
 	} {
 		if step(); v.err != nil {
 			return v.err
@@ -59,6 +59,9 @@ func (v *planValidator) header() {
 	case ObjectiveKL, ObjectiveCap:
 	default:
 		v.fail(at("objective"), "%q: want %q or %q", p.Objective, ObjectiveKL, ObjectiveCap)
+	}
+	if !validNumber(p.KVCacheKL, 0) {
+		v.fail(at("kv_cache_kl"), "%v: want a finite number, not negative", p.KVCacheKL)
 	}
 	if p.PrefillChunk < 1 || p.PrefillChunk > MaxContextTokens {
 		v.fail(at("prefill_chunk_tokens"), "%d: want 1 to %d", p.PrefillChunk, MaxContextTokens)

@@ -22,6 +22,7 @@ type Table struct {
 	Levels     []Level      `json:"levels"`
 	Floor      float64      `json:"kl_floor"`                     // KL of an A/A run: smaller values mean nothing
 	Int8KL     float64      `json:"int8_activations_kl,omitzero"` // KL that int8 activations add to a whole model in codes
+	KVCaches   []KVLoss     `json:"kv_caches,omitempty"`          // what the types of KV cache lose; the others were not measured
 	Items      []Item       `json:"items"`                        // one per op that owns a record, in profile order
 	Reuse      []ReuseCurve `json:"reuse_curves"`
 	Link       Link         `json:"link"`
@@ -34,6 +35,14 @@ type DataPart struct {
 	Part   string `json:"part"` // "fit", "link", "test"
 	SHA256 string `json:"sha256"`
 	Tokens int64  `json:"tokens"`
+}
+
+// KVLoss is what a type of KV cache loses, every op at the reference.
+type KVLoss struct {
+	Type    string  `json:"type"`     // of the profile's kv_caches
+	KL      float64 `json:"kl"`       // nats per token
+	KLError float64 `json:"kl_error"` // standard error over documents
+	Source  string  `json:"source"`
 }
 
 // Item is what the planner decides on: an op that owns a record.

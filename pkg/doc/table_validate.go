@@ -1,6 +1,9 @@
 package doc
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Validate checks that the table is well formed. It does not ask that KL fall
 // with bits or that every op is measured: the planner cleans and fills.
@@ -36,6 +39,7 @@ func (t *Table) Validate() error {
 	if c.err == nil {
 		t.validateReuse(&c)
 	}
+	t.validateKVCaches(&c)
 	t.Link.validate(&c)
 	return c.err
 }
@@ -114,6 +118,23 @@ func (t *Table) validateItems(c *checker, levels map[string]bool) {
 		if c.err != nil {
 			return
 		}
+	}
+}
+
+func (t *Table) validateKVCaches(c *checker) {
+	seen := map[string]bool{}
+	for i := range t.KVCaches {
+		kv := &t.KVCaches[i]
+		known := slices.ContainsFunc(t.Profile.KVCaches, func(k KVCache) bool { return k.Type == kv.Type })
+		switch {
+		case !known || seen[kv.Type]:
+			c.fail(at("kv_caches", i, "type"), "type %q is not in the profile or occurs twice", kv.Type)
+		case !finite(kv.KL) || !validNumber(kv.KLError, 0):
+			c.fail(at("kv_caches", i, "kl"), "type %q: kl %v, error %v: want finite numbers", kv.Type, kv.KL, kv.KLError)
+		case !validSource(kv.Source):
+			c.fail(at("kv_caches", i, "source"), "type %q: source %q is not known here", kv.Type, kv.Source)
+		}
+		seen[kv.Type] = true
 	}
 }
 

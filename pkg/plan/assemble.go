@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -47,17 +46,21 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 		Pins:         s.pins,
 		Annotations:  s.table.Notes,
 	}
+	if p.ops < len(p.items) {
+		kv := &p.items[p.ops].levels[r.sol.picks[p.ops].level]
+		d.KVCacheType, d.KVCacheKL = kv.id, kv.kl
+	}
 	a := assembler{solver: s, plan: d, sol: r.sol, ladders: ladders}
-	for i, l := range ladders {
+	for i, l := range ladders[:p.ops] {
 		a.names = append(a.names, p.items[i].recordNames(l))
 	}
 	a.bundles()
 	a.encodings()
 	d.Scheduled = a.residency(r.sol, func(ladder) int { return 0 })
-	d.Scheduled.Ledger = footprint.Ledger(s.fixed, holdings(&r.use, pool))
+	d.Scheduled.Ledger = s.ledger(&r.use, pool)
 	d.Exact = a.residency(exact, func(l ladder) int { return len(l) - 1 })
 	exactUse := p.use(exact)
-	d.Exact.Ledger = footprint.Ledger(s.fixed, holdings(&exactUse, 0))
+	d.Exact.Ledger = s.ledger(&exactUse, 0)
 	d.Memory = d.Scheduled.Ledger
 	d.PeakBytes = doc.SumLedger(d.Memory)
 	d.Predicted = s.predict(&r.use, ladders)
@@ -71,8 +74,11 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	return d, nil
 }
 
-func holdings(u *usage, pool int64) footprint.Holdings {
-	return footprint.Holdings{Weights: u.weights, Slots: u.slots, Ring: u.ring, Pool: pool}
+// ledger is what a run takes in all.
+func (s *solver) ledger(u *usage, pool int64) []doc.LedgerLine {
+	fixed := s.fixed
+	fixed.KV += u.kv
+	return footprint.Ledger(fixed, footprint.Holdings{Weights: u.weights, Slots: u.slots, Ring: u.ring, Pool: pool})
 }
 
 // assembler writes the parts of a plan that need all of a solution.
@@ -89,8 +95,8 @@ func (a *assembler) bundles() {
 	p := a.problem
 	before := a.streamOrder()
 	router, shared := a.neighbours()
-	a.plan.OpBundles = make([]doc.OpBundle, len(p.items))
-	for i := range p.items {
+	a.plan.OpBundles = make([]doc.OpBundle, p.ops)
+	for i := range p.ops {
 		it := &p.items[i]
 		b := &a.plan.OpBundles[i]
 		b.Op, b.Kind = it.op.ID, it.op.Kind
@@ -149,7 +155,7 @@ func (a *assembler) streamOrder() map[int]int {
 // expert.
 func (a *assembler) neighbours() (router map[int]int, shared map[int]bool) {
 	router, shared = map[int]int{}, map[int]bool{}
-	for i := range a.problem.items {
+	for i := range a.problem.ops {
 		switch op := a.problem.items[i].op; op.Kind {
 		case doc.KindMoERouter:
 			router[op.Layer] = i
@@ -207,7 +213,7 @@ func (a *assembler) encodings() {
 func (a *assembler) residency(s *solution, tier func(ladder) int) doc.Residency {
 	p := a.problem
 	r := doc.Residency{Resident: []string{}, Slots: []doc.SlotLayer{}, RingBytes: footprint.RingBytes(p.ringOps(s))}
-	for i := range p.items {
+	for i := range p.ops {
 		names := a.names[i][tier(a.ladders[i])]
 		r.Resident = append(r.Resident, names[:s.picks[i].resident]...)
 	}
@@ -242,34 +248,7 @@ func (s *solver) predict(u *usage, ladders []ladder) doc.Prediction {
 	return q
 }
 
-// certificate states the bound in integers.
-func (s *solver) certificate(r *result) *doc.Certificate {
-	c := &doc.Certificate{
-		LowerBound: picoNats(math.Floor, r.bound-r.charge),
-		Value:      picoNats(math.Ceil, r.use.kl),
-		Cleaned:    s.cleaned,
-	}
-	binding := slices.MinFunc(r.modes, func(a, b modeBound) int { return cmp.Compare(a.bound, b.bound) })
-	if c.Value > 0 {
-		c.RelativeGap = float64(c.Value-c.LowerBound) / float64(c.Value)
-	}
-	c.Multipliers = []doc.Multiplier{multiplier("ram_bytes", binding.prices.ram), multiplier("token_ns", binding.prices.demand)}
-	return c
-}
-
 // picoNats rounds nats to integers of 1e-12, between 0 and 2^53.
 func picoNats(round func(float64) float64, nats float64) int64 {
 	return int64(min(max(0, round(nats*1e12)), doc.MaxInteger))
-}
-
-// multiplier writes a price as picoNats per 2^shift units, with about 50 bits.
-func multiplier(resource string, price float64) doc.Multiplier {
-	m := doc.Multiplier{Resource: resource}
-	if price <= 0 {
-		return m
-	}
-	_, exp := math.Frexp(price * 1e12)
-	m.Shift = 50 - exp
-	m.PicoNats = int64(math.Ldexp(price*1e12, m.Shift))
-	return m
 }

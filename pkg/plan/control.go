@@ -13,7 +13,7 @@ import (
 func (s *solver) poolReserve() int64 {
 	p := s.problem
 	var deltas []int64
-	for i := range p.items {
+	for i := range p.items[:p.ops] {
 		deltas = append(deltas, p.items[i].largestStep())
 	}
 	slices.SortFunc(deltas, func(a, b int64) int { return cmp.Compare(b, a) })
@@ -104,7 +104,10 @@ func (p *problem) uniformPoints() []uniformPoint {
 		for i := range p.items {
 			it := &p.items[i]
 			l := slices.IndexFunc(it.levels, func(l level) bool { return l.id == e.ID })
-			if l < 0 && len(it.levels) == 1 {
+			switch {
+			case it.op == nil: // the KV cache is at its best
+				l = len(it.levels) - 1
+			case l < 0 && len(it.levels) == 1:
 				l = 0
 			}
 			if l < 0 {

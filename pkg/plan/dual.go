@@ -110,7 +110,9 @@ func (s *search) price(lim limits, base prices, warm []prices, ceiling float64) 
 	best := relaxation{bound: math.Inf(-1), holdingCost: math.Inf(1)}
 	resources := s.resources(lim)
 	least := s.relax(base.plus(prices{ram: maxRAMPrice}))
-	if float64(least.ram) > resources[0].limit {
+	if over := float64(least.ram) - resources[0].limit; over > 0 {
+		// At this price what lacks costs more than all that can be lost.
+		best.prices.ram = 2 * s.p.worstKL / over
 		best.bound = math.Inf(1)
 		return best
 	}
@@ -170,14 +172,18 @@ func (s *search) price(lim limits, base prices, warm []prices, ceiling float64) 
 // boundAt is the greatest bound at any of some prices, of which the last ones
 // are looked at.
 func (s *search) boundAt(lim limits, at []prices) (bound float64, best prices) {
-	ram := float64(max(1, lim.ram-s.mode.ringLeast))
 	for _, pr := range at[max(0, len(at)-quickPrices):] {
-		a := s.relax(pr)
-		if v := a.at(&pr) - pr.ram*ram - pr.disk*float64(lim.disk) - pr.demand*lim.timeNs; v > bound {
+		if v := s.boundOf(lim, pr); v > bound {
 			bound, best = v, pr
 		}
 	}
 	return bound, best
+}
+
+// boundOf is the bound at prices.
+func (s *search) boundOf(lim limits, pr prices) float64 {
+	a := s.relax(pr)
+	return a.at(&pr) - pr.ram*float64(max(1, lim.ram-s.mode.ringLeast)) - pr.disk*float64(lim.disk) - pr.demand*lim.timeNs
 }
 
 // quickPrices is how many prices a first look at a mode tries.

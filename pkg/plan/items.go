@@ -124,6 +124,37 @@ func buildItems(t *doc.Table, sp *speeds) (items []item, cleaned int, err error)
 	return items, cleaned, nil
 }
 
+// kvItem is the type of the KV cache as an item, of the types that the table
+// knows the losses of; ok is false if there is nothing to decide. Its levels
+// take what a type takes above the smallest.
+func kvItem(t *doc.Table, context int) (it item, cleaned int, ok bool) {
+	if len(t.KVCaches) < 2 {
+		return item{}, 0, false
+	}
+	it.share = 1
+	for _, kv := range t.KVCaches {
+		bytes, err := footprint.KVBytes(&t.Profile, kv.Type, context)
+		if err != nil {
+			continue // validated
+		}
+		l := level{id: kv.Type, bytes: bytes, kl: kv.KL, klError: kv.KLError, source: kv.Source}
+		if l.kl < 0 {
+			l.kl = 0
+			cleaned++
+		}
+		it.levels = append(it.levels, l)
+	}
+	slices.SortStableFunc(it.levels, func(a, b level) int {
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.kl, b.kl), strings.Compare(a.id, b.id))
+	})
+	cleaned += clean(it.levels)
+	least := it.levels[0].bytes
+	for i := range it.levels {
+		it.levels[i].bytes -= least
+	}
+	return it, cleaned, true
+}
+
 type itemBuilder struct {
 	speeds    *speeds
 	encodings map[string]*doc.Encoding

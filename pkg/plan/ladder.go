@@ -75,6 +75,9 @@ func (p *problem) laddersOf(s *solution, pool int64, k int) rungs {
 // tier 1.
 func (p *problem) climb(s *solution, i int, limit int64) ladder {
 	l := ladder{s.picks[i].level}
+	if p.items[i].op == nil {
+		return l // the KV cache stays as it is
+	}
 	if n := p.layerOf[i]; n >= 0 && s.banks[n].slots > 0 && s.banks[n].tier == 1 {
 		limit = min(limit, s.banks[n].bytes) // upgrades have one size of slot
 	}
@@ -131,7 +134,7 @@ func (p *problem) trimDisk(ladders []ladder) error {
 	var tops []top
 	for i, l := range ladders {
 		it := &p.items[i]
-		sum += it.levels[l[0]].bytes
+		sum += it.levels[l[0]].disk()
 		for t := 1; t < len(l); t++ {
 			d := it.delta(l, t)
 			sum += d

@@ -20,8 +20,11 @@ type result struct {
 // modeBound bounds the cost of all solutions of one mode by prices alone.
 type modeBound struct {
 	mode   mode
-	bound  float64 // charge included; +Inf: there is no solution
+	search *search
+	charge float64
+	bound  float64 // +Inf: there is no solution
 	prices prices
+	tried  []prices
 }
 
 // resultOf is a solution that was made without a search, and has no bound.
@@ -60,7 +63,7 @@ func (s *solver) optimum(lim limits, start *result, work int) (*result, error) {
 	b.run(work)
 	var bounds []modeBound
 	for _, n := range b.roots {
-		bounds = append(bounds, modeBound{mode: n.mode, bound: n.bound, prices: n.prices})
+		bounds = append(bounds, modeBound{n.mode, n.search, n.charge, n.bound - n.charge, n.prices, b.tried})
 	}
 	best := b.result()
 	if best == nil {
@@ -111,19 +114,7 @@ func (p *problem) modes() []mode {
 	if p.opt.Strategy == StrategyStatic {
 		return nil
 	}
-	var sizes []int64
-	for i := range p.items {
-		it := &p.items[i]
-		if p.layerOf[i] >= 0 || !it.streams {
-			continue
-		}
-		for l := range it.levels {
-			for r := range it.levels[l].records {
-				sizes = append(sizes, it.streamed(pick{l, r}))
-			}
-		}
-	}
-	sizes = sortedSet(sizes)
+	sizes := p.ringSizes()
 	moe := len(p.layers) > 0
 	most := maxModes
 	switch {
@@ -141,6 +132,23 @@ func (p *problem) modes() []mode {
 		first = slices.Index(sizes, n) + 1
 	}
 	return modes
+}
+
+// ringSizes lists what one op may stream through the ring.
+func (p *problem) ringSizes() []int64 {
+	var sizes []int64
+	for i := range p.items {
+		it := &p.items[i]
+		if p.layerOf[i] >= 0 || !it.streams {
+			continue
+		}
+		for l := range it.levels {
+			for r := range it.levels[l].records {
+				sizes = append(sizes, it.streamed(pick{l, r}))
+			}
+		}
+	}
+	return sortedSet(sizes)
 }
 
 const (

@@ -42,13 +42,16 @@ type Options struct {
 	Threshold         float64 // disagreement that escalates; 0: 0.15
 	PersistenceTokens int     // 0: 32
 
-	// Classes is how many levels the experts of a layer may take; 0: 3.
+	// Classes is how many levels the experts of a layer may take; 0: as many
+	// as the policy says, or 3.
 	Classes int
 
-	KVCacheType  string // "": "f16" if the model has it
-	PrefillChunk int    // tokens; 0: 32
-	SlotPeriod   int    // tokens; 0: 16
-	SlotLead     int    // tokens; 0: 4
+	// KVCacheType is that of the KV cache; "": the planner's choice among those
+	// that the table knows the losses of, or else "f16" if the model has it.
+	KVCacheType  string
+	PrefillChunk int // tokens; 0: 32
+	SlotPeriod   int // tokens; 0: 16
+	SlotLead     int // tokens; 0: 4
 
 	// Work bounds branch and bound by the number of choices that it looks at,
 	// so that the same plan comes out everywhere; 0: 20 million, which take
@@ -80,6 +83,9 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	}
 	o.Threshold = cmp.Or(o.Threshold, 0.15)
 	o.PersistenceTokens = cmp.Or(o.PersistenceTokens, 32)
+	if o.Policy != nil {
+		o.Classes = cmp.Or(o.Classes, o.Policy.MaxClasses)
+	}
 	o.Classes = cmp.Or(o.Classes, 3)
 	o.PrefillChunk = cmp.Or(o.PrefillChunk, 32)
 	o.SlotPeriod = cmp.Or(o.SlotPeriod, 16)
@@ -168,6 +174,12 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 		return nil, err
 	}
 	t = pinned.table
+	var kv *item
+	cleaned := 0
+	if it, n, ok := kvItem(t, b.ContextTokens); ok && given.KVCacheType == "" {
+		kv, cleaned = &it, n
+		o.KVCacheType = it.levels[0].id
+	}
 	run := footprint.Run{Profile: &t.Profile, KVCacheType: o.KVCacheType, Context: b.ContextTokens, PrefillChunk: o.PrefillChunk}
 	if m != nil {
 		run.ProcessBase, run.Threads = m.Memory.ProcessBaseBytes, m.Threads
@@ -176,7 +188,8 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 	if s.fixed, err = run.Fixed(); err != nil {
 		return nil, &OptionError{"context", err.Error()}
 	}
-	s.problem, s.cleaned, err = newProblem(t, newSpeeds(m, b.SSDBytesPerSec), b.MaxRAMBytes-s.fixed.Sum(), b.MaxSSDCacheBytes, &s.opt)
+	s.problem, s.cleaned, err = newProblem(t, newSpeeds(m, b.SSDBytesPerSec), kv, b.MaxRAMBytes-s.fixed.Sum(), b.MaxSSDCacheBytes, &s.opt)
+	s.cleaned += cleaned
 	return s, err
 }
 

@@ -10,6 +10,7 @@ import (
 type problem struct {
 	table   *doc.Table
 	items   []item
+	ops     int // items that are ops: all, or all but the last
 	layers  []moeLayer
 	layerOf []int // per item: index into layers, -1 for dense items
 	place   []int // per item: index into the experts of its layer
@@ -26,13 +27,19 @@ type problem struct {
 	experts map[expertsAt]amounts // what the layers took at prices that were asked for
 }
 
-func newProblem(t *doc.Table, sp *speeds, free, disk int64, opt *Options) (*problem, int, error) {
+// newProblem builds the problem of a table, with kv, if it is not nil, as the
+// last item.
+func newProblem(t *doc.Table, sp *speeds, kv *item, free, disk int64, opt *Options) (*problem, int, error) {
 	items, cleaned, err := buildItems(t, sp)
 	if err != nil {
 		return nil, 0, err
 	}
-	p := &problem{table: t, items: items, speeds: sp, opt: opt, free: free, disk: disk, layerOf: make([]int, len(items)), place: make([]int, len(items))}
-	p.layers = buildLayers(t, items, opt.Classes)
+	ops := len(items)
+	if kv != nil {
+		items = append(items, *kv)
+	}
+	p := &problem{table: t, items: items, ops: ops, speeds: sp, opt: opt, free: free, disk: disk, layerOf: make([]int, len(items)), place: make([]int, len(items))}
+	p.layers = buildLayers(t, items[:ops], opt.Classes)
 	for i := range p.layerOf {
 		p.layerOf[i] = -1
 	}
