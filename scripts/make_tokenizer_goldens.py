@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden tokens for pkg/tokenizer, made by Hugging Face's tokenizers.
 
-    pip install tokenizers==0.23.3
+    pip install tokenizers==0.23.3 sentencepiece==0.2.3
     scripts/make_tokenizer_goldens.py                     # pkg/tokenizer/testdata: tiny tokenizers and their goldens
     scripts/make_tokenizer_goldens.py --compare DIR FILE.json...
                                                           # goldens of real tokenizer.json files, for
@@ -11,6 +11,8 @@ The tiny tokenizers are trained on text that the script holds itself, so that it
 """
 
 import argparse
+import base64
+import io
 import json
 import os
 import random
@@ -362,16 +364,149 @@ def clip():
     return tok
 
 
+# Rules of a normalizer of SentencePiece: characters in hexadecimal and what they become.
+RULES = """FB01\t66 69\n00BD\t31 2F 32\nA0\t20\n9\t20\nA\t20\nD\t20\n3000\t20\n200B\t20\nFF21\t41\n300\t\n65 301\tE9
+41 30A\tC5\n2460\t31\n2026\t2E 2E 2E\nDF\t73 73\n600\t78\nE3F\t62\n1F600\t3A 29\n41\t61\n"""
+
+
+def fields(message):
+    """The fields of a Protocol Buffers message: numbers and values."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = {1: 8, 5: 4}.get(key & 7) or varint()
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def charsmap(**rule):
+    """The map of a normalizer, as SentencePiece compiles it."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    letters = " ".join("abcdefghijklmnopqrstuvwxyz")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([letters] * 50), model_writer=model, vocab_size=40, minloglevel=2, hard_vocab_limit=False, **rule
+    )
+    normalizer = dict(fields(model.getvalue()))[3]
+    return dict(fields(normalizer))[2]
+
+
+def precompiled(**rule):
+    map = base64.b64encode(charsmap(**rule)).decode()
+    tok = Tokenizer(models.BPE())
+    d = json.loads(tok.to_str())
+    d["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": map}
+    return Tokenizer.from_str(json.dumps(d)).normalizer
+
+
+def rules_file():
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", delete=False) as f:
+        f.write(RULES)
+    return f.name
+
+
+def train_unigram(tok, size, specials, unk="<unk>"):
+    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=specials, unk_token=unk, show_progress=False)
+    tok.train_from_iterator(training_text(), trainer)
+    return tok
+
+
+def t5(normalizer=None):
+    """As T5: SentencePiece's Unigram, a map of characters, spaces as a character, EOS."""
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizer or precompiled(normalization_rule_tsv=rules_file())
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always"),
+    ])  # fmt: skip
+    tok.decoder = decoders.Metaspace(prepend_scheme="always")
+    train_unigram(tok, 420, ["<pad>", "</s>", "<unk>", "<extra_id_0>"])
+    tok.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", tok.token_to_id("</s>"))]
+    )
+    return tok
+
+
+def xlmr():
+    """As XLM-R: Unigram with CLS and SEP; here with bytes for unknown characters, and normalizers one after the other."""
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizers.Sequence([
+        normalizers.Nmt(), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(),
+        normalizers.Replace(Regex(" {2,}"), " "),
+    ])  # fmt: skip
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tok.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="first"), decoders.Fuse()])
+    train_unigram(tok, 700, ["<s>", "<pad>", "</s>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)])
+    d = json.loads(tok.to_str())
+    d["model"]["byte_fallback"] = True
+    d["added_tokens"] = d["added_tokens"][:4]
+    tok = Tokenizer.from_str(json.dumps(d))
+    tok.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return tok
+
+
+def mistral():
+    """As Mistral's newer files: SentencePiece's BPE behind Metaspace, which leaves a text whole."""
+    tok = llama2()
+    tok.normalizer = None
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tok.add_special_tokens([AddedToken("[INST]", normalized=False), AddedToken("[/INST]", normalized=False)])
+    return tok
+
+
+def words():
+    """Classes of characters as words, a byte alphabet as normalizer."""
+    tok = Tokenizer(models.BPE(unk_token="?"))
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("merged_with_previous"), pre_tokenizers.CharDelimiterSplit("x"),
+        pre_tokenizers.Metaspace(prepend_scheme="never"),
+    ])  # fmt: skip
+    train(tok, 300, ["?"], list("abcdefghijklmnopqrstuvwxyz"))
+    tok.decoder = decoders.Metaspace(prepend_scheme="never")
+    tok.post_processor = processors.BertProcessing(("?", tok.token_to_id("?")), ("?", tok.token_to_id("?")))
+    return tok
+
+
+def bytes_first():
+    """The byte alphabet as a normalizer, as in newer byte-level files."""
+    tok = Tokenizer(models.BPE())
+    tok.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.ByteLevel()])
+    tok.pre_tokenizer = pre_tokenizers.Punctuation("isolated")
+    tok.decoder = decoders.ByteLevel()
+    return train(tok, 520, CHATML, pre_tokenizers.ByteLevel.alphabet())
+
+
 TINY = {
     "smollm": smollm, "gpt2": gpt2, "qwen2": qwen2, "llama3": llama3,
     "llama2": llama2, "unknown": unknown, "falcon": falcon, "clip": clip,
+    "t5": t5, "xlmr": xlmr, "mistral": mistral, "words": words, "bytes_first": bytes_first,
 }  # fmt: skip
 
 
-def make_tiny(count):
-    shutil.rmtree(TESTDATA + "/tiny", ignore_errors=True)
-    os.makedirs(TESTDATA + "/tiny")
+def make_tiny(count, only):
+    if not only:
+        shutil.rmtree(TESTDATA + "/tiny", ignore_errors=True)
+    os.makedirs(TESTDATA + "/tiny", exist_ok=True)
     for seed, (name, make) in enumerate(TINY.items()):
+        if only and name not in only:
+            continue
         tok = make()
         # One member a line would be pretty, but long.
         with open(f"{TESTDATA}/tiny/{name}.json", "w", encoding="utf-8") as f:
@@ -384,11 +519,15 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--compare", metavar="DIR", help="write goldens of the given files, and copies of them, to DIR")
     p.add_argument("--count", type=int, help="strings for each tokenizer")
-    p.add_argument("files", nargs="*", metavar="FILE.json")
+    p.add_argument("--nmt-nfkc", metavar="FILE.json", help="write a Unigram tokenizer with SentencePiece's own map of characters")
+    p.add_argument("files", nargs="*", metavar="FILE.json", help="files to compare, or names of tiny tokenizers to make")
     args = p.parse_args()
     print("tokenizers", tokenizers.__version__, file=sys.stderr)
+    if args.nmt_nfkc:
+        t5(precompiled(normalization_rule_name="nmt_nfkc")).save(args.nmt_nfkc)
+        return
     if not args.compare:
-        make_tiny(args.count or 200)
+        make_tiny(args.count or 200, args.files)
         return
     os.makedirs(args.compare, exist_ok=True)
     for path in args.files:

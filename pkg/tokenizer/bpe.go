@@ -45,13 +45,7 @@ func newBPE(v *vocab, m *merges, c bpeConfig) (*bpe, error) {
 		b.unk = id
 	}
 	if c.byteFallback {
-		b.fallback = new([256]int32)
-		for i := range b.fallback {
-			b.fallback[i] = -1
-			if id, ok := v.id(fmt.Appendf(nil, "<0x%02X>", i)); ok {
-				b.fallback[i] = id
-			}
-		}
+		b.fallback = byteTokens(v)
 	}
 	if c.prefix == "" && c.suffix == "" && !c.ignoreMerges {
 		b.cut = newSpaceCut(v)

@@ -137,15 +137,18 @@ func TestAlphabet(t *testing.T) {
 
 // TestLongWords would take hours if merging were quadratic.
 func TestLongWords(t *testing.T) {
+	lossy := []string{"unknown", "clip", "words", "t5", "xlmr"} // or more than one space at the start
 	for name, tok := range tinyTokenizers(t) {
-		if name == "unknown" || name == "clip" {
-			continue // these lose characters
-		}
 		for _, unit := range []string{"a", " ", "=", "ab", "é", "1", "x\n"} {
 			text := strings.Repeat(unit, 1<<17/len(unit))
 			start := time.Now()
 			ids := encode(t, tok, text, asPlain)
-			if got := strings.TrimPrefix(tok.Decode(ids), " "); got != strings.TrimPrefix(text, " ") {
+			const space = " "
+			back := tok.Decode(ids)
+			if name == "mistral" { // its decoder drops what the first token has of them
+				back, text = strings.TrimLeft(back, " "), strings.TrimLeft(text, " ")
+			}
+			if got := strings.TrimPrefix(back, space); !slices.Contains(lossy, name) && got != strings.TrimPrefix(text, space) {
 				t.Errorf("%s: %d times %q does not come back", name, len(text)/len(unit), unit)
 			}
 			if d := time.Since(start); d > 20*time.Second {

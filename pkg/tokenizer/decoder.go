@@ -58,6 +58,9 @@ func newDecoder(raw jsonio.RawValue, depth int) (decoder, error) {
 		return newStripDecoder(raw)
 	case "Replace":
 		return newReplaceDecoder(raw)
+	case "Metaspace":
+		m, err := newMetaspace(raw)
+		return metaspaceDecoder{m}, err
 	}
 	return nil, unsupported("decoder", typ)
 }

@@ -35,11 +35,13 @@ type loader struct {
 	config      bpeConfig
 	vocab       *vocab
 	merges      []merge
-	mergesEarly bool // merges came before the vocabulary
+	mergesEarly bool      // merges came before the vocabulary
+	scores      []float64 // of a Unigram model, by id
+	unkID       int64     // of a Unigram model, -1 for none
 }
 
 func (l *loader) load() (*Tokenizer, error) {
-	l.parts.roles = NoRoles()
+	l.parts.roles, l.unkID = NoRoles(), -1
 	r := l.open()
 	err := r.Object(func(name []byte) error {
 		switch string(name) {
@@ -121,12 +123,19 @@ func (l *loader) readModel(r *jsonio.Reader) error {
 			if err := r.Unmarshal(&l.typ); err != nil {
 				return err
 			}
-			if l.typ != "BPE" {
+			if l.typ != "BPE" && l.typ != "Unigram" {
 				return r.Errorf("model %q is not supported", l.typ)
 			}
 			return nil
 		case "vocab":
+			if r.Kind() == '[' {
+				return l.readPieces(r)
+			}
 			return l.readVocab(r)
+		case "unk_id":
+			var err error
+			l.unkID, err = r.Integer()
+			return err
 		case "merges":
 			if l.vocab == nil {
 				l.mergesEarly = true
@@ -245,6 +254,16 @@ func (l *loader) readMerges(r *jsonio.Reader) error {
 func (l *loader) makeModel() error {
 	if l.vocab == nil {
 		return jsonio.Errorf("", "/model", "the vocabulary is missing")
+	}
+	if unigram := l.typ == "Unigram"; unigram != (l.scores != nil) {
+		return jsonio.Errorf("", "/model/vocab", "the vocabulary is not that of a model %q", l.typ)
+	} else if unigram {
+		model, err := newUnigram(l.vocab, l.scores, l.unkID, l.config.byteFallback)
+		if err != nil {
+			return jsonio.Errorf("", "/model", "%w", err)
+		}
+		l.parts.model = model
+		return nil
 	}
 	if l.mergesEarly {
 		r := l.open()

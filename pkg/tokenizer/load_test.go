@@ -90,7 +90,8 @@ func TestLoadErrors(t *testing.T) {
 		old, new string
 		want     []string
 	}{
-		"normalizer":             {`"normalizer": null`, `"normalizer": {"type": "Precompiled"}`, []string{`/normalizer/type: `, `"Precompiled"`}},
+		"normalizer":             {`"normalizer": null`, `"normalizer": {"type": "BertNormalizer"}`, []string{`/normalizer/type: `, `"BertNormalizer"`}},
+		"map of characters":      {`"normalizer": null`, `"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}`, []string{`/normalizer/precompiled_charsmap: too short`}},
 		"nested normalizer":      {`"normalizer": null`, `"normalizer": {"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"X"}]}`, []string{"/normalizer/normalizers/1/type", `"X"`}},
 		"pre-tokenizer":          {`{"type": "ByteLevel", "add_prefix_space": false`, `{"type": "Whatever", "add_prefix_space": false`, []string{`/pre_tokenizer/type: `, `"Whatever"`}},
 		"post-processor":         {`"TemplateProcessing"`, `"RobertaX"`, []string{"/post_processor/type: ", `"RobertaX"`}},
@@ -101,7 +102,8 @@ func TestLoadErrors(t *testing.T) {
 		"pattern":                {`"normalizer": null`, `"normalizer": {"type": "Replace", "pattern": {"Regex": "(a"}, "content": "b"}`, []string{"/normalizer/pattern/Regex: "}},
 		"construct of a pattern": {`"normalizer": null`, `"normalizer": {"type": "Replace", "pattern": {"Regex": "[a&&b]"}, "content": "b"}`, []string{"/normalizer/pattern/Regex: ", "&&"}},
 		"nesting":                {`"normalizer": null`, `"normalizer": ` + strings.Repeat(`{"type":"Sequence","normalizers":[`, 20) + strings.Repeat("]}", 20), []string{"/normalizer/normalizers/0/", "16"}},
-		"model":                  {`"type": "BPE"`, `"type": "Unigram"`, []string{"/model/type: ", `"Unigram"`}},
+		"model":                  {`"type": "BPE"`, `"type": "WordPiece"`, []string{"/model/type: ", `"WordPiece"`}},
+		"model of other tokens":  {`"type": "BPE"`, `"type": "Unigram"`, []string{"/model/vocab: ", `"Unigram"`}},
 		"member of the model":    {`"fuse_unk": false`, `"fuse_all": false`, []string{"/model/fuse_all: ", `"fuse_all"`}},
 		"dropout":                {`"dropout": null`, `"dropout": 0.1`, []string{"/model/dropout: ", "0.1"}},
 		"unk":                    {`"unk_token": null`, `"unk_token": "<unk>"`, []string{"/model: ", `"<unk>"`}},
@@ -236,6 +238,9 @@ func FuzzLoad(f *testing.F) {
 	} {
 		f.Add([]byte(r.Replace(tinyJSON)))
 	}
+	f.Add([]byte(`{"version":"1.0","added_tokens":[],"normalizer":{"type":"Nmt"},"pre_tokenizer":{"type":"Metaspace","replacement":"\u2581",
+		"prepend_scheme":"first","split":false},"decoder":{"type":"Metaspace","replacement":"\u2581"},"post_processor":{"type":"RobertaProcessing",
+		"sep":["a",1],"cls":["b",2]},"model":{"type":"Unigram","unk_id":0,"byte_fallback":true,"vocab":[["?",0],["a",-1.5],["b",-2],["\u2581a",-3]]}}`))
 	f.Add([]byte(`{"model":{"vocab":{"a":0},"merges":[]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tok, err := LoadBytes(b, "t.json")
@@ -277,6 +282,10 @@ func FuzzComponents(f *testing.F) {
 		`{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Split","pattern":{"Regex":"\\s"},"behavior":"Contiguous"}]}`, "null",
 		`{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"a"},"content":""},{"type":"ByteFallback"}]}`,
 		`"byte_fallback":true,"fuse_unk":true,"unk_token":"c",`, " a \u00e9\n b ")
+	f.Add(`{"type":"Sequence","normalizers":[{"type":"StripAccents"},{"type":"ByteLevel"},{"type":"Precompiled","precompiled_charsmap":"BAAAAAAAAAA="}]}`,
+		`{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace","replacement":"_","add_prefix_space":false},{"type":"Whitespace"},
+		{"type":"Punctuation","behavior":"Contiguous"},{"type":"CharDelimiterSplit","delimiter":"b"}]}`,
+		`{"type":"BertProcessing","sep":["a",0],"cls":["b",1]}`, `{"type":"Metaspace","replacement":"_"}`, "", "a_b \u0301c")
 	f.Fuzz(func(t *testing.T, normalizer, pre, post, decoder, members, text string) {
 		file := `{"added_tokens":[{"id":6,"content":"<end>","special":true,"lstrip":true}],"normalizer":` + normalizer +
 			`,"pre_tokenizer":` + pre + `,"post_processor":` + post + `,"decoder":` + decoder + `,"model":{` + members +

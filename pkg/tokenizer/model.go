@@ -18,4 +18,5 @@ type work struct {
 	mapped  []byte // a pre-token in the byte-level alphabet
 	symbols []symbol
 	queue   []uint64
+	nodes   []lattice
 }

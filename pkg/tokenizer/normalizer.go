@@ -3,7 +3,9 @@ package tokenizer
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -40,6 +42,14 @@ func newNormalizer(raw jsonio.RawValue, depth int) (normalizer, error) {
 		return lowercase{}, known(raw)
 	case "Strip":
 		return newStripSpace(raw)
+	case "StripAccents":
+		return mapRunes(stripAccent), known(raw)
+	case "Nmt":
+		return mapRunes(nmt), known(raw)
+	case "Precompiled":
+		return newPrecompiled(raw)
+	case "ByteLevel":
+		return byteAlphabet{}, known(raw)
 	}
 	return nil, unsupported("normalizer", typ)
 }
@@ -81,6 +91,25 @@ func (s normalizerSequence) normalize(text []byte) ([]byte, error) {
 		}
 	}
 	return text, nil
+}
+
+// cutsStart reports whether a normalizer drops the character that a text starts with: then what is left does not start
+// where the text does.
+func cutsStart(n normalizer, text []byte) bool {
+	_, size := utf8.DecodeRune(text)
+	rest, err := n.normalize(text[:size])
+	return err == nil && size > 0 && len(rest) == 0
+}
+
+// canCutStart reports whether cutsStart may be true for some text.
+func canCutStart(n normalizer) bool {
+	switch n := n.(type) {
+	case normalizerSequence:
+		return slices.ContainsFunc(n, canCutStart)
+	case mapRunes, *stripSpace:
+		return true
+	}
+	return false
 }
 
 // checkGrowth stops a hostile normalizer, which could make gigabytes of a line: by a long replacement, or by a short one
@@ -187,4 +216,36 @@ func (s *stripSpace) normalize(text []byte) ([]byte, error) {
 		text = bytes.TrimRightFunc(text, unicode.IsSpace)
 	}
 	return text, nil
+}
+
+// mapRunes maps every character by itself, to none if it is negative.
+type mapRunes func(r rune) rune
+
+func (m mapRunes) normalize(text []byte) ([]byte, error) { return bytes.Map(m, text), nil }
+
+// stripAccent drops marks, which NFD has taken off their letters.
+func stripAccent(r rune) rune {
+	if unicode.Is(unicode.M, r) {
+		return -1
+	}
+	return r
+}
+
+// nmt drops control characters, and takes what else is white space for a space, as SentencePiece's rule of that name.
+func nmt(r rune) rune {
+	switch {
+	case r >= 0x01 && r <= 0x08, r == 0x0b, r >= 0x0e && r <= 0x1f, r == 0x7f, r == 0x8f, r == 0x9f:
+		return -1
+	case r == '\t', r == '\n', r == 0x0c, r == '\r', r == 0x1680, r >= 0x200b && r <= 0x200f, r == 0x2028, r == 0x2029, r == 0x2581,
+		r == 0xfeff, r == 0xfffd:
+		return ' '
+	}
+	return r
+}
+
+// byteAlphabet maps every byte to its character in the byte-level alphabet.
+type byteAlphabet struct{}
+
+func (byteAlphabet) normalize(text []byte) ([]byte, error) {
+	return appendByteChars(make([]byte, 0, 2*len(text)), text), nil
 }

@@ -25,6 +25,8 @@ func newPostProcessor(raw jsonio.RawValue, depth int) (postProcessor, error) {
 		return template{}, jsonio.UnmarshalKnown("", raw, &c)
 	case "TemplateProcessing":
 		return newTemplate(raw)
+	case "BertProcessing", "RobertaProcessing":
+		return newSepProcessing(raw)
 	}
 	return nil, unsupported("post-processor", typ)
 }
@@ -111,3 +113,36 @@ func newTemplate(raw jsonio.RawValue) (postProcessor, error) {
 }
 
 func (t template) around() (before, after []int32) { return t.before, t.after }
+
+// newSepProcessing sets one token before a text and one after it.
+func newSepProcessing(raw jsonio.RawValue) (postProcessor, error) {
+	type token struct {
+		text string
+		id   int32
+	}
+	var c struct {
+		typed
+		Sep            []jsonio.RawValue `json:"sep"` // text and id
+		Cls            []jsonio.RawValue `json:"cls"`
+		TrimOffsets    *bool             `json:"trim_offsets"` // about offsets, which we do not give
+		AddPrefixSpace *bool             `json:"add_prefix_space"`
+	}
+	if err := jsonio.UnmarshalKnown("", raw, &c); err != nil {
+		return nil, err
+	}
+	read := func(member string, pair []jsonio.RawValue) (t token, err error) {
+		if len(pair) != 2 {
+			return t, jsonio.Errorf("", jsonio.Pointer("/"+member), "%d parts; there should be the text of a token and its id", len(pair))
+		}
+		if err = jsonio.UnmarshalLoose("", pair[0], &t.text); err == nil {
+			err = jsonio.UnmarshalLoose("", pair[1], &t.id)
+		}
+		return t, jsonio.Within("", jsonio.Pointer("/"+member), err)
+	}
+	cls, err := read("cls", c.Cls)
+	if err != nil {
+		return nil, err
+	}
+	sep, err := read("sep", c.Sep)
+	return template{[]int32{cls.id}, []int32{sep.id}}, err
+}

@@ -38,6 +38,16 @@ func newPreTokenizer(raw jsonio.RawValue, depth int) (preTokenizer, error) {
 		return newSplit(raw)
 	case "Digits":
 		return newDigits(raw)
+	case "Metaspace":
+		return newMetaspace(raw)
+	case "Whitespace":
+		return newWords(raw)
+	case "WhitespaceSplit":
+		return newWhitespaceSplit(raw)
+	case "Punctuation":
+		return newPunctuation(raw)
+	case "CharDelimiterSplit":
+		return newDelimiterSplit(raw)
 	}
 	return nil, unsupported("pre-tokenizer", typ)
 }

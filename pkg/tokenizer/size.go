@@ -12,8 +12,12 @@ const (
 func (t *Tokenizer) Bytes() int64 {
 	v := t.model.vocabulary()
 	n := cap(v.text) + 4*cap(v.start) + 4*cap(v.index.slots)
-	if b, ok := t.model.(*bpe); ok {
-		n += 12*cap(b.merges.list) + 4*cap(b.merges.index.slots) + 4*cap(b.whole)
+	switch m := t.model.(type) {
+	case *bpe:
+		n += 12*cap(m.merges.list) + 4*cap(m.merges.index.slots) + 4*cap(m.whole)
+	case *unigram:
+		n += 8*cap(m.scores) + m.trie.bytes()
 	}
+	n += len(t.source.normalizer) * 2 // a precompiled one as text and as arrays
 	return int64(n + addedBytes*len(t.added) + componentBytes)
 }

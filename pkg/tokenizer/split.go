@@ -23,6 +23,14 @@ const (
 	contiguous         splitBehavior = "Contiguous"         // matches side by side are one piece
 )
 
+func (b splitBehavior) check() error {
+	switch b {
+	case removed, isolated, mergedWithPrevious, mergedWithNext, contiguous:
+		return nil
+	}
+	return jsonio.Errorf("", "/behavior", "split behavior %q is not supported", b)
+}
+
 func newSplit(raw jsonio.RawValue) (preTokenizer, error) {
 	var c struct {
 		typed
@@ -33,10 +41,8 @@ func newSplit(raw jsonio.RawValue) (preTokenizer, error) {
 	if err := jsonio.UnmarshalKnown("", raw, &c); err != nil {
 		return nil, err
 	}
-	switch c.Behavior {
-	case removed, isolated, mergedWithPrevious, mergedWithNext, contiguous:
-	default:
-		return nil, jsonio.Errorf("", "/behavior", "split behavior %q is not supported", c.Behavior)
+	if err := c.Behavior.check(); err != nil {
+		return nil, err
 	}
 	p, err := c.Pattern.compile()
 	if err != nil {

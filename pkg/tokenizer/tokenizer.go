@@ -27,6 +27,7 @@ import (
 type Tokenizer struct {
 	model      model
 	normalizer normalizer   // nil: none
+	cutsStart  bool         // the normalizer may drop the start of a text
 	pre        preTokenizer // nil: a text is one word
 	decoder    decoder
 
@@ -94,6 +95,9 @@ func (t *Tokenizer) Encode(text string, opts EncodeOptions) ([]int32, error) {
 	}
 	err := t.raw.split(piece{[]byte(text), true}, opts.ParseSpecial, token, func(p piece) error {
 		if t.normalizer != nil {
+			if p.first && t.cutsStart {
+				p.first = !cutsStart(t.normalizer, p.text)
+			}
 			var err error
 			if p.text, err = t.normalizer.normalize(p.text); err != nil {
 				return err
@@ -235,6 +239,7 @@ func (t *Tokenizer) makeComponents() (err error) {
 		if t.normalizer, err = newNormalizer(raw, 0); err != nil {
 			return jsonio.Within("", "/normalizer", err)
 		}
+		t.cutsStart = canCutStart(t.normalizer)
 	}
 	if raw := t.source.preTokenizer; !isNull(raw) {
 		if t.pre, err = newPreTokenizer(raw, 0); err != nil {
