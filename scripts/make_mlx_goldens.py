@@ -2,7 +2,10 @@
 """Makes testdata/mlx_lm: what mlx-lm computes from checkpoints of testdata/models that MLX quantized.
 
     pip install mlx==0.32.4 mlx-cpu==0.32.4 mlx-lm==0.32.2 numpy
-    make_mlx_goldens.py [--out testdata/mlx_lm] [NAME...]
+    make_mlx_goldens.py [--out testdata/mlx_lm] [--exports] [NAME...]
+
+With --exports, from the folders in testdata/mlx_lm/exports, which sb-pack export wrote (go test ./pkg/store -run MLXExport
+-update), as they are; NAME is then exports/NAME.
 
 Every linear layer and the embedding are 4-bit codes in groups of 32 with the checkpoint's type for scales; routers and
 norms stay as they are. Then all that is not codes becomes float32, so that activations are.
@@ -29,19 +32,20 @@ LEAST_GREEDY_MARGIN = 2e-3  # as in make_goldens.py
 MODELS = ["llama-gqa", "qwen3moe"]  # those with weights in bf16 and keys that mlx-lm reads
 
 
-def load(folder):
+def load(folder, quantize):
     model, _ = load_model(folder)
-    quantized = lambda path, module: hasattr(module, "to_quantized") and not path.endswith("mlp.gate")
-    nn.quantize(model, group_size=GROUP, bits=BITS, class_predicate=quantized)
+    if quantize:
+        quantized = lambda path, module: hasattr(module, "to_quantized") and not path.endswith("mlp.gate")
+        nn.quantize(model, group_size=GROUP, bits=BITS, class_predicate=quantized)
     floats = lambda a: a.astype(mx.float32) if mx.issubdtype(a.dtype, mx.floating) else a
     model.update(tree_map(floats, model.parameters()))
     return model
 
 
-def golden(folder, out):
+def golden(folder, out, export=None):
     made = json.loads((folder / "golden.json").read_text())
     prompt = next(p for p in made["prompts"] if p["name"] == "short")
-    model, ids = load(folder), prompt["ids"]
+    model, ids = load(export or folder, export is None), prompt["ids"]
     cache = make_prompt_cache(model)
     logits = model(mx.array([ids]), cache=cache)[0]
     assert logits.dtype == mx.float32, logits.dtype
@@ -60,8 +64,7 @@ def golden(folder, out):
         "made_by": "scripts/make_mlx_goldens.py",
         "mlx": mx.__version__,
         "mlx_lm": mlx_lm.__version__,
-        "bits": BITS,
-        "group": GROUP,
+        **({} if export else {"bits": BITS, "group": GROUP}),
         "ids": ids,
         "positions": positions,
         "logits_std": std,
@@ -75,12 +78,17 @@ def golden(folder, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default="testdata/mlx_lm")
+    parser.add_argument("--exports", action="store_true")
     parser.add_argument("names", nargs="*", default=MODELS)
     args = parser.parse_args()
     mx.set_default_device(mx.cpu)
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.names:
-        golden(pathlib.Path("testdata/models") / name, args.out)
+        folder, exports = pathlib.Path("testdata/models") / name, args.out / "exports"
+        if args.exports:
+            golden(folder, exports, exports / name)
+        else:
+            golden(folder, args.out)
 
 
 if __name__ == "__main__":

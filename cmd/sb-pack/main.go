@@ -10,6 +10,6 @@ func tool() cli.Tool {
 	return cli.Tool{
 		Name:    "sb-pack",
 		Summary: "writes the packed store that a plan needs",
-		Verbs:   []cli.Verb{packVerb(), verifyVerb(), listVerb(), diffVerb()},
+		Verbs:   []cli.Verb{packVerb(), verifyVerb(), listVerb(), diffVerb(), exportVerb()},
 	}
 }

@@ -32,8 +32,17 @@ type mlxGolden struct {
 
 // TestMLXLMOnQuantizedWeights: on weights that MLX quantized, every backend has
 // mlx-lm's logits, and the same greedy tokens follow.
-func TestMLXLMOnQuantizedWeights(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(mlxLM, "*.json"))
+func TestMLXLMOnQuantizedWeights(t *testing.T) { testMLXLM(t, mlxLM, goldenModels) }
+
+// TestMLXLMOnExports: on a folder that sb-pack export wrote for mlx-lm, with
+// every width of codes, our logits are mlx-lm's.
+func TestMLXLMOnExports(t *testing.T) {
+	exports := filepath.Join(mlxLM, "exports")
+	testMLXLM(t, exports, exports)
+}
+
+func testMLXLM(t *testing.T, goldens, models string) {
+	paths, err := filepath.Glob(filepath.Join(goldens, "*.json"))
 	if err != nil || len(paths) < 2 {
 		t.Fatalf("%d goldens, %v; want 2 or more", len(paths), err)
 	}
@@ -58,10 +67,10 @@ func TestMLXLMOnQuantizedWeights(t *testing.T) {
 		if err := jsonio.UnmarshalLoose(path, text, &g); err != nil {
 			t.Fatal(err)
 		}
-		want := readFloats(t, filepath.Join(mlxLM, name+".logits.f32"))
+		want := readFloats(t, filepath.Join(goldens, name+".logits.f32"))
 		for of, open := range backends {
 			t.Run(fmt.Sprintf("%s/%s", name, of), func(t *testing.T) {
-				m, err := model.Open(filepath.Join(goldenModels, name))
+				m, err := model.Open(filepath.Join(models, name))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,6 +85,9 @@ func TestMLXLMOnQuantizedWeights(t *testing.T) {
 
 func compareMLXLM(t *testing.T, b backend.Backend, m *model.Model, g *mlxGolden, want []float32) {
 	e := doc.Encoding{Bits: g.Bits, Group: g.Group, Scale: "bf16", Fit: "minmax", FitVersion: 1}
+	if g.Bits == 0 { // the model has codes of its own: compute with what they stand for
+		e = doc.Encoding{Bits: 32, Fit: "none"}
+	}
 	e.ID = doc.EncodingID(&e)
 	coder, level := newCoder([]doc.Encoding{e}, m, nil, 2), &doc.Level{Encodings: []string{e.ID}}
 	coded, err := LoadCoded(context.Background(), b, m.Profile(), func(ctx context.Context, op *doc.Op) ([]quant.Record, error) {

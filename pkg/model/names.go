@@ -25,6 +25,13 @@ func (huggingFaceNames) source(op *doc.Op, role string) doc.Source {
 // tensor, under switch_mlp.
 type mlxNames struct{ naming }
 
+// MLXSource is where mlx-lm keeps the tensor of a role in the families whose
+// tensors transformers has one by one. Its index is the expert in a tensor of
+// all, or -1.
+func MLXSource(op *doc.Op, role string) doc.Source {
+	return mlxNames{huggingFaceNames{}}.source(op, role)
+}
+
 const switchMLP = ".mlp.switch_mlp."
 
 func (n mlxNames) source(op *doc.Op, role string) doc.Source {
