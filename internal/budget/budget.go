@@ -37,7 +37,9 @@ func Define(fs *pflag.FlagSet) *Flags {
 	f.SSD = cli.SizeFlag(fs, "ssd-bw", "read no faster than `SIZE` per second, as 2G")
 	fs.StringVar(&f.Machine, "machine", "", "measurements of the computer, `FILE` of sb-calibrate machine (default: conservative guesses)")
 	fs.StringVar(&f.Options.Objective, "objective", "", "`NAME`: kl, the best quality in the budget, or cap, the least memory that meets --quality (default kl)")
-	fs.StringVar(&f.Options.Strategy, "strategy", "", "`NAME`: optimal, static (optimal without streaming), greedy-rdo or uniform (default optimal; greedy-rdo for --objective cap)")
+	fs.StringVar(&f.Options.Strategy, "strategy", "", "`NAME`: optimal, static (optimal without streaming), greedy-rdo, or a control: uniform, layers-only, random, inverted (default optimal; greedy-rdo for --objective cap)")
+	fs.Uint64Var(&f.Options.Seed, "seed", 0, "order of --strategy random: `N`")
+	fs.IntVar(&f.Options.Classes, "classes", 0, "let the experts of a layer take `N` precisions (default: as the policy says, or 3)")
 	fs.IntVar(&f.Options.MaxConcurrent, "max-concurrent", 0, "let `N` ops be escalated at once (default 6, or fewer where memory is short)")
 	fs.StringVar(&f.Options.KVCacheType, "kv", "", "`TYPE` of the KV cache (default f16)")
 	fs.IntVar(&f.Options.PrefillChunk, "prefill-chunk", 0, "read the prompt `N` tokens at a time (default 32)")
@@ -69,7 +71,7 @@ func (f *Flags) Budget(m *doc.Machine) (doc.Budget, error) {
 	for _, n := range []struct {
 		flag  string
 		value float64
-	}{{"quality", f.Quality}, {"tps", f.Speed}, {"context", float64(f.Context)}, {"max-concurrent", float64(f.Options.MaxConcurrent)}, {"prefill-chunk", float64(f.Options.PrefillChunk)}} {
+	}{{"quality", f.Quality}, {"tps", f.Speed}, {"context", float64(f.Context)}, {"max-concurrent", float64(f.Options.MaxConcurrent)}, {"prefill-chunk", float64(f.Options.PrefillChunk)}, {"classes", float64(f.Options.Classes)}} {
 		if !(n.value >= 0) || n.value > doc.MaxInteger {
 			return b, cli.Usage("--%s %v: want a finite number, not negative", n.flag, n.value)
 		}

@@ -38,20 +38,37 @@ func (it *item) largestStep() (largest int64) {
 // the one with the best KL per byte, times one plus its sensitivity, until
 // the budget is spent or, with the objective "cap", quality is good enough.
 func (s *solver) greedy() (*result, error) {
-	p := s.problem
-	lim := limits{ram: p.free, disk: p.disk}
-	if s.opt.Objective == doc.ObjectiveKL {
-		lim.ram -= s.poolReserve()
+	f, err := s.cheapest()
+	if err != nil {
+		return nil, err
 	}
-	sol := p.newSolution()
 	var worst float64
+	for i := range s.problem.items {
+		worst = max(worst, s.problem.items[i].levels[0].kl)
+	}
+	f.weigh = func(item int) float64 {
+		if worst == 0 {
+			return 1
+		}
+		return 1 + s.problem.items[item].levels[0].kl/worst
+	}
+	f.run(func() bool { return s.enough(&f.use) })
+	r := resultOf(f.sol, s.problem.use(f.sol))
+	return r, s.checkSpeed(r)
+}
+
+// cheapest is a filler that starts with every op resident at its cheapest
+// level.
+func (s *solver) cheapest() (*filler, error) {
+	p := s.problem
+	lim := limits{ram: s.controlRAM(), disk: p.disk}
+	sol := p.newSolution()
 	for i := range p.items {
 		sol.picks[i] = p.items[i].whole(0)
-		worst = max(worst, p.items[i].levels[0].kl)
 	}
 	u := p.use(sol)
 	if u.ram() > lim.ram {
-		lim.ram = p.free
+		lim.ram = p.free // a pool is no reason to refuse
 	}
 	if u.ram() > lim.ram {
 		return nil, errMemory
@@ -59,19 +76,12 @@ func (s *solver) greedy() (*result, error) {
 	if !lim.holdDisk(&u) {
 		return nil, errDisk
 	}
-	enough := func(u *usage) bool {
-		return s.opt.Objective == doc.ObjectiveCap && s.budget.QualityLossCap > 0 && s.table.Link.KL(u.kl) <= s.budget.QualityLossCap
-	}
-	f := newFiller(newSearch(p, mode{}), sol, lim)
-	f.weigh = func(item int) float64 {
-		if worst == 0 {
-			return 1
-		}
-		return 1 + p.items[item].levels[0].kl/worst
-	}
-	f.run(func() bool { return enough(&f.use) })
-	r := resultOf(sol, p.use(sol))
-	return r, s.checkSpeed(r)
+	return newFiller(newSearch(p, mode{}), sol, lim), nil
+}
+
+// enough reports whether the quality cap ends the spending.
+func (s *solver) enough(u *usage) bool {
+	return s.opt.Objective == doc.ObjectiveCap && s.budget.QualityLossCap > 0 && s.table.Link.KL(u.kl) <= s.budget.QualityLossCap
 }
 
 // checkSpeed refuses a result that is too slow or not good enough.

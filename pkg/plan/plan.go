@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
@@ -28,7 +29,19 @@ const (
 	StrategyStatic    = "static"     // the same without streaming: every record resident
 	StrategyGreedyRDO = "greedy-rdo" // promotes by (KL per byte) * (1 + sensitivity); nothing streams
 	StrategyUniform   = "uniform"    // the best single encoding that fits
+
+	StrategyLayersOnly = "layers-only" // least KL with one level for all ops of a block; nothing streams
+	StrategyRandom     = "random"      // promotes in an order that the seed decides; nothing streams
+	StrategyInverted   = "inverted"    // promotes first what gains least; nothing streams
 )
+
+// Strategies lists them, the default first.
+func Strategies() []string {
+	return []string{
+		StrategyOptimal, StrategyStatic, StrategyGreedyRDO, StrategyUniform,
+		StrategyLayersOnly, StrategyRandom, StrategyInverted,
+	}
+}
 
 // Options are the policies of a plan. The zero value is the default.
 type Options struct {
@@ -60,6 +73,8 @@ type Options struct {
 
 	Policy *doc.Policy // nil: doc.DefaultPolicy
 
+	Seed uint64 // of the strategy "random"
+
 	TableSHA256 string // of the table's bytes, for the plan to name
 }
 
@@ -78,8 +93,8 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	default:
 		return o, &OptionError{"objective", fmt.Sprintf("%q: want %s or %s", o.Objective, doc.ObjectiveKL, doc.ObjectiveCap)}
 	}
-	if !slices.Contains([]string{StrategyOptimal, StrategyStatic, StrategyGreedyRDO, StrategyUniform}, o.Strategy) {
-		return o, &OptionError{"strategy", fmt.Sprintf("%q: want %s, %s, %s or %s", o.Strategy, StrategyOptimal, StrategyStatic, StrategyGreedyRDO, StrategyUniform)}
+	if !slices.Contains(Strategies(), o.Strategy) {
+		return o, &OptionError{"strategy", fmt.Sprintf("%q: want one of %s", o.Strategy, strings.Join(Strategies(), ", "))}
 	}
 	o.Threshold = cmp.Or(o.Threshold, 0.15)
 	o.PersistenceTokens = cmp.Or(o.PersistenceTokens, 32)
@@ -203,6 +218,12 @@ func (s *solver) decide() (*result, error) {
 		return s.uniform()
 	case s.opt.Strategy == StrategyGreedyRDO:
 		return s.greedy()
+	case s.opt.Strategy == StrategyLayersOnly:
+		return s.layersOnly()
+	case s.opt.Strategy == StrategyRandom:
+		return s.random()
+	case s.opt.Strategy == StrategyInverted:
+		return s.inverted()
 	case s.opt.Objective == doc.ObjectiveCap:
 		return s.meetCap()
 	}

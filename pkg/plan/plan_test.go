@@ -99,7 +99,7 @@ func TestSolveKeepsPromises(t *testing.T) {
 			MaxSSDCacheBytes:   rapid.SampledFrom([]int64{0, 0, 3 << 20, 6 << 20, 20 << 20}).Draw(t, "disk"),
 		}
 		o := plan.Options{
-			Strategy:      rapid.SampledFrom([]string{"", plan.StrategyStatic, plan.StrategyGreedyRDO, plan.StrategyUniform}).Draw(t, "strategy"),
+			Strategy:      rapid.SampledFrom(plan.Strategies()).Draw(t, "strategy"),
 			Objective:     rapid.SampledFrom([]string{"", doc.ObjectiveKL, doc.ObjectiveCap}).Draw(t, "objective"),
 			MaxConcurrent: rapid.SampledFrom([]int{0, 1, 6, 1000}).Draw(t, "K"),
 			Work:          rapid.SampledFrom([]int{1, 100_000}).Draw(t, "work"),
@@ -225,10 +225,12 @@ func TestOptimalBeatsControls(t *testing.T) {
 			if optimal > static {
 				t.Errorf("%d bytes: optimal %v, static %v", ram, optimal, static)
 			}
-			for _, control := range []string{plan.StrategyGreedyRDO, plan.StrategyUniform} {
-				if c := kl(control); static > c*(1+1e-9) {
+			for _, control := range []string{plan.StrategyGreedyRDO, plan.StrategyUniform, plan.StrategyLayersOnly, plan.StrategyRandom, plan.StrategyInverted} {
+				c := kl(control)
+				if static > c*(1+1e-9) {
 					t.Errorf("%d bytes: static %v, %s %v", ram, static, control, c)
 				}
+				t.Logf("%s, %d bytes: static %.3g, %s %.3g", in.Profile.ModelID, ram, static, control, c)
 			}
 		}
 	}
