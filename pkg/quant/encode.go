@@ -20,6 +20,14 @@ type Source interface {
 	ReadRows(dst []float32, t *doc.Tensor, row, rows int) error
 }
 
+// A CodeSource is a Source that has some tensors as codes already.
+type CodeSource interface {
+	Source
+	// ReadCodes fills dst with rows row to row+dst.Rows of t if the source has
+	// them as codes of dst's format, and reports whether it has.
+	ReadCodes(dst plane.Matrix, t *doc.Tensor, row int) (ok bool, err error)
+}
+
 // Encoder turns ops into records.
 type Encoder struct {
 	Source Source
@@ -38,6 +46,8 @@ const WorkBytes = 32 * blockValues
 
 // Encode writes the record of op in encoding enc to dst, layout.Bytes long.
 // A residual codes the error that the records below leave, skeleton first.
+// A matrix that the source has as codes of just the wanted format is taken over
+// bit for bit, whatever the fit: nothing is nearer to it.
 //
 // The first value that is NaN, infinite or too large for the encoding is an
 // error that names tensor, row and column.
@@ -181,6 +191,11 @@ func (b *block) fit(dst plane.Matrix, row, n int) error {
 	cols := b.tensor.Cols
 	if b.w == nil {
 		b.w = make([]float32, n*cols) // the first block is the largest
+	}
+	if source, ok := b.source.(CodeSource); ok && dst.Format.Coded() && len(b.below) == 0 {
+		if ok, err := source.ReadCodes(rows(dst, row, n), b.tensor, row); ok || err != nil {
+			return err
+		}
 	}
 	w := b.w[:n*cols]
 	if err := b.source.ReadRows(w, b.tensor, row, n); err != nil {

@@ -131,6 +131,60 @@ func sameValues(t *testing.T, s *store.Store, dir string) {
 	}
 }
 
+// A checkpoint that MLX quantized is packed bit for bit where the plan asks for
+// the encoding that it has, whatever the fit, and fitted where it asks for
+// another.
+func TestMLXSourceIsKept(t *testing.T) {
+	for _, path := range []string{denseModel, moeModel} {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			_, s := exportStore(t, path, func(op *doc.Op) ladder {
+				if op.Kind == doc.KindMoEExpert {
+					return ladder{{q4}} // not widened
+				}
+				return manyWidths(op)
+			})
+			dir := filepath.Join(t.TempDir(), "mlx")
+			if _, err := mlxlm.Export(context.Background(), s, dir, mlxlm.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			minmax := func(op *doc.Op) ladder {
+				if op.Kind == doc.KindMoEExpert {
+					return ladder{{coded(4, "minmax", false)}}
+				}
+				l := manyWidths(op)
+				e := &l[0][0]
+				if e.Bits < 16 && op.Kind != doc.KindLMHead {
+					e.Fit = "minmax"
+					e.ID = doc.EncodingID(e)
+				}
+				if op.Kind == doc.KindLMHead {
+					return ladder{{q4}} // has 8 bits
+				}
+				return l
+			}
+			_, again := exportStore(t, dir, minmax)
+			kept, fitted := 0, 0
+			for i := range s.Manifest().Records {
+				a := &s.Manifest().Records[i]
+				for j := range again.Manifest().Records {
+					b := &again.Manifest().Records[j]
+					if a.ID != b.ID {
+						continue
+					}
+					if a.CRC32C == b.CRC32C {
+						kept++
+					} else if fitted++; a.Op != doc.OpLMHead {
+						t.Errorf("record %q has other bytes", a.ID)
+					}
+				}
+			}
+			if all := len(s.Manifest().Records); kept+fitted != all || kept < 5 || fitted > 1 {
+				t.Errorf("of %d records %d kept, %d fitted", all, kept, fitted)
+			}
+		})
+	}
+}
+
 func TestMLXExportConfig(t *testing.T) {
 	_, s := exportStore(t, moeModel, manyWidths)
 	dir := filepath.Join(t.TempDir(), "mlx")
