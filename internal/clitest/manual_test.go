@@ -51,6 +51,7 @@ func testManuals(t *testing.T, bin string) {
 	}
 	t.Run("examples", func(t *testing.T) { testExamples(t, root, tools) })
 	t.Run("README", func(t *testing.T) { testReadme(t, root) })
+	t.Run("pipeline.md", func(t *testing.T) { testPipelineDoc(t, root) })
 	t.Run("bash", func(t *testing.T) { testBash(t, root) })
 	for shell, files := range map[string]string{"zsh": "completions/zsh/*", "fish": "completions/fish/*"} {
 		if _, err := exec.LookPath(shell); err == nil {
@@ -168,9 +169,43 @@ func testReadme(t *testing.T, root string) {
 	}
 	dir := exampleFolder(t, root)
 	shellOut(t, dir, "mv model my-model; rm my-model/chat_template.jinja")
-	shellOut(t, dir, strings.Replace(commands[1][1], "measure ", "measure --tokens 128 --levels 4 --group 32 ", 1))
+	shellOut(t, dir, shorter(commands[1][1]))
 	if out := shellOut(t, dir, commands[2][1]+" -q -n 20"); strings.TrimSpace(out) == "" {
 		t.Error("the model says nothing")
+	}
+}
+
+// shorter makes a command's measurement one of a tiny model, and the large
+// model less deep.
+func shorter(command string) string {
+	return strings.NewReplacer("sb-calibrate measure ", "sb-calibrate measure -q --tokens 128 --levels 4,6 --group 32 ",
+		"sb-calibrate verify ", "sb-calibrate verify -q --tokens 128 ",
+		`"num_hidden_layers": 48`, `"num_hidden_layers": 3`, "--max-ram 1G ", "--max-ram 64M ").Replace(command)
+}
+
+// testPipelineDoc runs the sessions and recipes of docs/pipeline.md.
+func testPipelineDoc(t *testing.T, root string) {
+	if _, err := exec.LookPath("jq"); err != nil {
+		t.Skip("no jq")
+	}
+	dir := exampleFolder(t, root)
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SUBSTRATE", abs)
+	shellOut(t, dir, "mv model my-model; cp "+filepath.Join(abs, "pkg/doc/testdata/machine.json")+" golden.json")
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(read(t, filepath.Join(root, "docs/pipeline.md")), -1)
+	for _, block := range blocks {
+		// The disk of the machine that tests is nobody's business.
+		script := strings.ReplaceAll(shorter(block[1]), "sb-calibrate machine -o", "cp golden.json")
+		script = strings.ReplaceAll(script, "model.mk MODEL", "model.mk MEASURE_FLAGS='--tokens 128 --levels 4,6 --group 32' MODEL")
+		if out := shellOut(t, dir, script); strings.Contains(script, "jq ") && strings.TrimSpace(out) == "" {
+			t.Errorf("nothing came out of:\n%s", script)
+		}
+	}
+	if len(blocks) < 12 {
+		t.Errorf("%d blocks of commands", len(blocks))
 	}
 }
 
