@@ -30,6 +30,7 @@ type lsq struct {
 	format plane.Format
 	h      []float64 // [Cols], positive; nil: all equal
 	starts []float64
+	lanes  bool // several groups are fitted at once
 }
 
 // Clipped ranges from which the alternation starts, as fractions of the
@@ -52,7 +53,7 @@ const enough = 2e-3
 const damping = 0.01
 
 func newLSQ(f plane.Format, moments []float32) *lsq {
-	l := &lsq{format: f, starts: starts(f.Bits)}
+	l := &lsq{format: f, starts: starts(f.Bits), lanes: haveLanes()}
 	var sum float64
 	for _, m := range moments {
 		sum += float64(m)
@@ -82,6 +83,9 @@ func starts(bits int) []float64 {
 
 // Fit implements Fitter.
 func (l *lsq) Fit(dst plane.Matrix, w []float32) error {
+	if l.lanes && l.fitLanes(dst, w) {
+		return nil
+	}
 	var g lsqGroup
 	g.n = l.format.Group
 	g.top = int32(1)<<l.format.Bits - 1
@@ -106,9 +110,13 @@ type lsqGroup struct {
 	origin float64
 	x, h   [maxGroup]float64 // values, weights
 	codes  [maxGroup]uint8   // of the last choice
-
-	sumH, sumHX, sumHXX float64
+	totals
 }
+
+// totals are the moments of a group's values that the regression needs.
+type totals struct{ sumH, sumHX, sumHXX float64 }
+
+func (t *totals) mean() float64 { return t.sumHX / t.sumH }
 
 // sums are the moments of a choice of codes that the regression needs.
 type sums struct{ q, qq, qx float64 }
@@ -120,15 +128,14 @@ type line struct{ scale, bias, err, code float64 }
 func (g *lsqGroup) fit(codes []uint8, w []float32, starts []float64) (scale, bias uint16) {
 	r := bounds(w)
 	if r.lo == r.hi {
-		return g.constant(codes, r.lo)
+		return constantGroup(codes, g.format.Scale, r.lo)
 	}
 	g.load(w)
 	lo, hi := float64(r.lo)-g.origin, float64(r.hi)-g.origin
-	mean := g.sumHX / g.sumH
+	mean := g.mean()
 	best := line{err: math.Inf(1)}
 	for _, clip := range starts {
-		start := line{scale: (hi - lo) * clip / float64(g.top), bias: mean + (lo-mean)*clip}
-		if l := g.regress(g.code(start)); l.err < best.err {
+		if l := g.regress(g.code(startLine(lo, hi, mean, clip, g.top))); l.err < best.err {
 			best = l
 		}
 	}
@@ -144,6 +151,11 @@ func (g *lsqGroup) fit(codes []uint8, w []float32, starts []float64) (scale, bia
 		}
 	}
 	return g.round(codes, r, best)
+}
+
+// startLine spreads the codes over a part of a group's range about its mean.
+func startLine(lo, hi, mean, clip float64, top int32) line {
+	return line{scale: (hi - lo) * clip / float64(top), bias: mean + (lo-mean)*clip}
 }
 
 // load takes the values of a group, relative to their mean.
@@ -184,7 +196,7 @@ func (g *lsqGroup) code(l line) sums {
 
 // regress returns the best line for the codes of s. A group whose codes are
 // all the same has none: its error is infinite.
-func (g *lsqGroup) regress(s sums) line {
+func (g *totals) regress(s sums) line {
 	det := float64(g.sumH*s.qq) - float64(s.q*s.q)
 	if !(det > 1e-9*g.sumH*s.qq) {
 		return line{err: math.Inf(1)}
@@ -200,20 +212,17 @@ func (g *lsqGroup) regress(s sums) line {
 	return l
 }
 
-// round chooses stored scale and bias near those of l, or those of minmax, and
-// the codes for them.
-func (g *lsqGroup) round(codes []uint8, r span, l line) (scale, bias uint16) {
-	f := g.format.Scale
-	best := math.Inf(1)
-	try := func(sb, bb uint16) {
-		if e := g.choose(sb, bb); e < best {
-			best, scale, bias = e, sb, bb
-			copy(codes, g.codes[:g.n])
-		}
-	}
-	s, b := minMaxLine(r, g.format)
-	scale, bias = f.Bits(s), f.Bits(b) // should nothing be finite, the caller sees it
-	try(scale, bias)
+// candidate is a scale and a bias as they are stored.
+type candidate struct{ scale, bias uint16 }
+
+// maxCandidates is how many are tried for a group.
+const maxCandidates = 3
+
+// roundings are the candidates near a line, and first those of minmax.
+func roundings(format plane.Format, r span, l line, origin float64) (c [maxCandidates]candidate, n int) {
+	f := format.Scale
+	s, b := minMaxLine(r, format)
+	c[0], n = candidate{f.Bits(s), f.Bits(b)}, 1
 	down := f.Bits(float32(l.scale))
 	if float64(f.Value(down)) > l.scale && down > 0 {
 		down--
@@ -222,7 +231,23 @@ func (g *lsqGroup) round(codes []uint8, r span, l line) (scale, bias uint16) {
 		v := float64(f.Value(sb))
 		if v > 0 && !math.IsInf(v, 0) {
 			// The line turns about its middle.
-			try(sb, f.Bits(float32(l.bias+float64((l.scale-v)*l.code)+g.origin)))
+			c[n] = candidate{sb, f.Bits(float32(l.bias + float64((l.scale-v)*l.code) + origin))}
+			n++
+		}
+	}
+	return c, n
+}
+
+// round chooses stored scale and bias near those of l, or those of minmax, and
+// the codes for them.
+func (g *lsqGroup) round(codes []uint8, r span, l line) (scale, bias uint16) {
+	candidates, n := roundings(g.format, r, l, g.origin)
+	best := math.Inf(1)
+	scale, bias = candidates[0].scale, candidates[0].bias // should nothing be finite, the caller sees it
+	for _, c := range candidates[:n] {
+		if e := g.choose(c.scale, c.bias); e < best {
+			best, scale, bias = e, c.scale, c.bias
+			copy(codes, g.codes[:g.n])
 		}
 	}
 	return scale, bias
@@ -247,10 +272,9 @@ func (g *lsqGroup) choose(scale, bias uint16) float64 {
 	return sum
 }
 
-// constant codes a group of equal values: a bias, and a scale times one for
-// what the bias's rounding leaves.
-func (g *lsqGroup) constant(codes []uint8, v float32) (scale, bias uint16) {
-	f := g.format.Scale
+// constantGroup codes a group of equal values: a bias, and a scale times one
+// for what the bias's rounding leaves.
+func constantGroup(codes []uint8, f plane.Float, v float32) (scale, bias uint16) {
 	bias = f.Bits(v)
 	scale = f.Bits(v - f.Value(bias))
 	var q uint8

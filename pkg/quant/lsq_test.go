@@ -84,7 +84,9 @@ func BenchmarkFit(b *testing.B) {
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
 		f := plane.Format{Bits: bits, Group: 64, Scale: plane.BF16}
 		m := newMatrix(rows, cols, f)
-		for name, fitter := range map[string]Fitter{"lsq": newLSQ(f, moments), "minmax": minMax{}} {
+		single := newLSQ(f, moments)
+		single.lanes = false
+		for name, fitter := range map[string]Fitter{"lsq": newLSQ(f, moments), "single": single, "minmax": minMax{}} {
 			b.Run(fmt.Sprintf("%s/%dbits", name, bits), func(b *testing.B) {
 				b.SetBytes(2 * rows * cols) // of a bf16 source
 				for b.Loop() {
