@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"substrate/internal/cli"
-	"substrate/pkg/backend/cpu"
 	"substrate/pkg/doc"
 	"substrate/pkg/model"
 	"substrate/pkg/store"
