@@ -493,6 +493,30 @@ def bytes_first():
     return train(tok, 520, CHATML, pre_tokenizers.ByteLevel.alphabet())
 
 
+def make_spm(count):
+    """A vocabulary of SentencePiece's BPE, as a GGUF file has it, and what SentencePiece itself makes of texts."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=training_text(), model_writer=model, model_type="bpe", vocab_size=500, byte_fallback=True,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, allow_whitespace_only_pieces=True,
+        hard_vocab_limit=False, minloglevel=2, character_coverage=0.99,
+    )  # fmt: skip
+    sp = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    ids = range(sp.get_piece_size())
+    kinds = [2 if sp.is_unknown(i) else 3 if sp.is_control(i) else 6 if sp.is_byte(i) else 1 for i in ids]
+    # SentencePiece takes no token from a text with NUL, and replaces U+2581 in it.
+    texts = [s for s in strings(count, ["<s>", "</s>"], 17) if "\0" not in s and "\u2581" not in s and "<" not in s]
+    with open(f"{TESTDATA}/spm.json", "w", encoding="utf-8") as f:
+        json.dump({
+            "tokens": [sp.id_to_piece(i) for i in ids], "scores": [sp.get_score(i) for i in ids], "types": kinds,
+            "unk": sp.unk_id(), "bos": sp.bos_id(), "eos": sp.eos_id(),
+            "cases": [{"text": s, "ids": sp.encode(s), "decoded": sp.decode(sp.encode(s))} for s in texts],
+        }, f, ensure_ascii=True, separators=(",", ":"))  # fmt: skip
+        f.write("\n")
+
+
 TINY = {
     "smollm": smollm, "gpt2": gpt2, "qwen2": qwen2, "llama3": llama3,
     "llama2": llama2, "unknown": unknown, "falcon": falcon, "clip": clip,
@@ -528,6 +552,8 @@ def main():
         return
     if not args.compare:
         make_tiny(args.count or 200, args.files)
+        if not args.files or "spm" in args.files:
+            make_spm(args.count or 200)
         return
     os.makedirs(args.compare, exist_ok=True)
     for path in args.files:

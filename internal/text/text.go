@@ -16,8 +16,8 @@ func Tokenizer(m *model.Model) (*tokenizer.Tokenizer, error) {
 	}
 	if v := source.Vocabulary; v != nil {
 		return tokenizer.FromGGUF(tokenizer.Vocab{
-			Model: v.Model, Pre: v.Pre, Tokens: v.Tokens, TokenTypes: v.TokenTypes, Merges: v.Merges,
-			BOS: int32(v.BOS), EOS: int32(v.EOS), UNK: int32(v.UNK), PAD: int32(v.PAD), AddBOS: v.AddBOS,
+			Model: v.Model, Pre: v.Pre, Tokens: v.Tokens, TokenTypes: v.TokenTypes, Merges: v.Merges, Scores: v.Scores,
+			BOS: int32(v.BOS), EOS: int32(v.EOS), UNK: int32(v.UNK), PAD: int32(v.PAD), AddBOS: v.AddBOS, NoSpacePrefix: v.NoSpacePrefix,
 		})
 	}
 	return tokenizer.LoadBytes(source.JSON, "tokenizer.json")

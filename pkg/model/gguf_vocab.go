@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/binary"
+	"math"
 	"strings"
 )
 
@@ -12,8 +13,10 @@ const maxVocabBytes = 256 << 20
 type ggufVocab struct {
 	model, pre            string
 	tokens, types, merges ggufValue
+	scores                ggufValue
 	bos, eos, unk, pad    int
 	addBOS                bool
+	noSpacePrefix         bool
 	chatTemplate          string
 }
 
@@ -39,12 +42,23 @@ func (h *ggufHeader) vocab() (*ggufVocab, error) {
 		tokens:       array("tokens", ggufString),
 		types:        array("token_type", ggufInt32, ggufUint32),
 		merges:       array("merges", ggufString),
+		scores:       array("scores", ggufFloat32),
 		bos:          c.token(prefix + "bos_token_id"),
 		eos:          c.token(prefix + "eos_token_id"),
 		unk:          c.token(prefix + "unknown_token_id"),
 		pad:          c.token(prefix + "padding_token_id"),
 		addBOS:       h.metadata[prefix+"add_bos_token"].bits != 0,
 		chatTemplate: h.metadata["tokenizer.chat_template"].text,
+	}
+	// llama.cpp's defaults for vocabularies of SentencePiece.
+	if _, ok := h.metadata[prefix+"add_bos_token"]; !ok {
+		v.addBOS = v.model == "llama"
+	}
+	if space, ok := h.metadata[prefix+"add_space_prefix"]; ok {
+		v.noSpacePrefix = space.bits == 0
+	}
+	if v.scores.count != 0 && v.scores.count != v.tokens.count {
+		c.fail(prefix+"scores", "%d scores of %d tokens", v.scores.count, v.tokens.count)
 	}
 	if v.types.count != 0 && v.types.count != v.tokens.count {
 		c.fail(prefix+"token_type", "%d types for %d tokens", v.types.count, v.tokens.count)
@@ -60,7 +74,7 @@ func (v *ggufVocab) read(f *file) (*Vocabulary, error) {
 	out := &Vocabulary{
 		Model: v.model, Pre: v.pre,
 		BOS: v.bos, EOS: v.eos, UNK: v.unk, PAD: v.pad,
-		AddBOS: v.addBOS, ChatTemplate: v.chatTemplate,
+		AddBOS: v.addBOS, NoSpacePrefix: v.noSpacePrefix, ChatTemplate: v.chatTemplate,
 	}
 	var err error
 	if out.Tokens, err = readStrings(f, v.tokens); err != nil {
@@ -69,17 +83,34 @@ func (v *ggufVocab) read(f *file) (*Vocabulary, error) {
 	if out.Merges, err = readStrings(f, v.merges); err != nil {
 		return nil, err
 	}
-	if v.types.count > 0 {
-		raw := make([]byte, 4*v.types.count)
-		if err := f.readAt(raw, v.types.offset); err != nil {
-			return nil, err
-		}
-		out.TokenTypes = make([]int32, v.types.count)
-		for i := range out.TokenTypes {
-			out.TokenTypes[i] = int32(binary.LittleEndian.Uint32(raw[4*i:]))
-		}
+	types, err := readWords(f, v.types)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range types {
+		out.TokenTypes = append(out.TokenTypes, int32(w))
+	}
+	scores, err := readWords(f, v.scores)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range scores {
+		out.Scores = append(out.Scores, math.Float32frombits(w))
 	}
 	return out, nil
+}
+
+// readWords brings an array of numbers of 32 bits.
+func readWords(f *file, v ggufValue) ([]uint32, error) {
+	raw := make([]byte, 4*v.count)
+	if err := f.readAt(raw, v.offset); err != nil {
+		return nil, err
+	}
+	words := make([]uint32, v.count)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint32(raw[4*i:])
+	}
+	return words, nil
 }
 
 // readStrings brings an array of strings as parts of a single one, which costs

@@ -39,9 +39,11 @@ type Vocabulary struct {
 	Tokens     []string
 	TokenTypes []int32 // ggml's: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte; nil if not given
 	Merges     []string
+	Scores     []float32 // of SentencePiece's tokens; nil if not given
 	// Special tokens, -1 where not given.
 	BOS, EOS, UNK, PAD int
 	AddBOS             bool
+	NoSpacePrefix      bool // a text gets no space in front
 	ChatTemplate       string
 }
 

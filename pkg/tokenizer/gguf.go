@@ -11,16 +11,18 @@ import (
 
 // Vocab is the tokenizer of a GGUF file: the metadata under "tokenizer.ggml.", whose names the comments give.
 type Vocab struct {
-	Model      string   // model: "gpt2" is byte-level BPE
-	Pre        string   // pre: name of the pre-tokenizer
-	Tokens     []string // tokens
-	TokenTypes []int32  // token_type, as many as tokens, or none
-	Merges     []string // merges: two tokens with a space between them
+	Model      string    // model: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE
+	Pre        string    // pre: name of the pre-tokenizer
+	Tokens     []string  // tokens
+	TokenTypes []int32   // token_type, as many as tokens, or none
+	Merges     []string  // merges, of gpt2: two tokens with a space between them
+	Scores     []float32 // scores, of llama: what is joined first has the highest; as many as tokens
 
 	// Ids of tokens with a part to play, -1 for none: bos_token_id, eos_token_id, unknown_token_id, padding_token_id.
 	BOS, EOS, UNK, PAD int32
 
 	AddBOS, AddEOS bool // add_bos_token, add_eos_token
+	NoSpacePrefix  bool // add_space_prefix is false
 }
 
 // Token types of GGUF.
@@ -44,8 +46,12 @@ func FromGGUF(v Vocab) (*Tokenizer, error) {
 }
 
 func fromGGUF(v Vocab) (*Tokenizer, error) {
-	if v.Model != "gpt2" {
-		return nil, jsonio.Errorf("", "/model", "tokenizer model %q is not supported; gpt2 (byte-level BPE) is", v.Model)
+	switch v.Model {
+	case "gpt2":
+	case "llama":
+		return fromSentencePiece(v)
+	default:
+		return nil, jsonio.Errorf("", "/model", "tokenizer model %q is not supported; gpt2 (byte-level BPE) and llama (SentencePiece's BPE) are", v.Model)
 	}
 	style, err := styleOf(v.Pre)
 	if err != nil {

@@ -3,9 +3,13 @@ package tokenizer
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"substrate/internal/jsonio"
 )
 
 // ggufOf is the vocabulary that a converter would write for a tokenizer.
@@ -61,6 +65,69 @@ func TestFromGGUF(t *testing.T) {
 		}
 		if again.before == nil != (tok.before == nil) || !slices.Equal(again.before, tok.before) {
 			t.Errorf("%s: BOS %v was written as %v", name, tok.before, again.before)
+		}
+	}
+}
+
+// TestFromGGUFSentencePiece compares a vocabulary with scores with SentencePiece itself.
+func TestFromGGUFSentencePiece(t *testing.T) {
+	var golden struct {
+		Tokens []string  `json:"tokens"`
+		Scores []float64 `json:"scores"`
+		Types  []int32   `json:"types"`
+		UNK    int32     `json:"unk"`
+		BOS    int32     `json:"bos"`
+		EOS    int32     `json:"eos"`
+		Cases  []struct {
+			Text    string  `json:"text"`
+			IDs     []int32 `json:"ids"`
+			Decoded string  `json:"decoded"`
+		} `json:"cases"`
+	}
+	const path = "testdata/spm.json"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := jsonio.UnmarshalLoose(path, b, &golden); err != nil {
+		t.Fatal(err)
+	}
+	v := Vocab{Model: "llama", Tokens: golden.Tokens, TokenTypes: golden.Types, UNK: golden.UNK, BOS: golden.BOS, EOS: golden.EOS, PAD: -1, AddBOS: true}
+	for _, s := range golden.Scores {
+		v.Scores = append(v.Scores, float32(s))
+	}
+	tok, err := FromGGUF(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(golden.Cases) < 100 {
+		t.Fatalf("%d texts", len(golden.Cases))
+	}
+	for _, c := range golden.Cases {
+		got := encode(t, tok, c.Text, asPlain)
+		if !slices.Equal(got, c.IDs) {
+			t.Errorf("%q: got %v, want %v", c.Text, got, c.IDs)
+		}
+		if back := tok.Decode(got); back != c.Decoded {
+			t.Errorf("%v: decoded as %q, want %q", got, back, c.Decoded)
+		}
+		if prompt := encode(t, tok, c.Text, EncodeOptions{AddSpecial: true}); prompt[0] != golden.BOS || !slices.Equal(prompt[1:], got) {
+			t.Errorf("%q: prompt %v", c.Text, prompt)
+		}
+	}
+	for what, edit := range map[string]func(*Vocab){
+		"scores missing": func(v *Vocab) { v.Scores = nil },
+		"not a number":   func(v *Vocab) { v.Scores = slices.Clone(v.Scores); v.Scores[len(v.Scores)-1] = float32(math.NaN()) },
+		"types missing":  func(v *Vocab) { v.TokenTypes = nil },
+		"a long token": func(v *Vocab) {
+			v.Tokens = slices.Clone(v.Tokens)
+			v.Tokens[len(v.Tokens)-1] = strings.Repeat("ab", 600)
+		},
+	} {
+		bad := v
+		edit(&bad)
+		if _, err := FromGGUF(bad); err == nil {
+			t.Errorf("%s: no error", what)
 		}
 	}
 }
@@ -157,6 +224,7 @@ func TestGGUFErrors(t *testing.T) {
 func FuzzFromGGUF(f *testing.F) {
 	f.Add("gpt2", "smollm", "a\nb\n\u0120\nab\n<e>", "\x01\x01\x01\x01\x03", "a b\n", int32(4), true)
 	f.Add("gpt2", "", "", "", "", int32(-1), false)
+	f.Add("llama", "", "?\n<0x41>\na\nb\nab\n\u2581ab", "\x02\x06\x01\x01\x01\x01", "", int32(0), true)
 	f.Fuzz(func(t *testing.T, model, pre, tokens, types, merges string, bos int32, add bool) {
 		v := Vocab{Model: model, Pre: pre, BOS: bos, EOS: bos, UNK: -1, PAD: -1, AddBOS: add, AddEOS: add}
 		v.Tokens = strings.Split(tokens, "\n")
@@ -166,6 +234,11 @@ func FuzzFromGGUF(f *testing.F) {
 		}
 		for _, typ := range []byte(types) {
 			v.TokenTypes = append(v.TokenTypes, int32(typ))
+		}
+		if model == "llama" {
+			for i := range v.Tokens {
+				v.Scores = append(v.Scores, -float32(i))
+			}
 		}
 		tok, err := FromGGUF(v)
 		if err != nil {
