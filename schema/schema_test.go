@@ -26,9 +26,13 @@ var documents = map[string]any{
 	"plan":        doc.Plan{},
 	"policy":      doc.Policy{},
 	"feasibility": doc.Feasibility{},
+	"curve":       doc.CurvePoint{},
 	"store":       doc.Manifest{},
 	"packed":      doc.Packed{},
 	"verify":      doc.Verify{},
+	"verifier":    doc.Verifier{},
+	"request":     doc.Request{},
+	"answer":      doc.Answer{},
 }
 
 // traceLines are the types of a trace's lines.

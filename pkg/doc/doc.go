@@ -26,6 +26,7 @@ const (
 	FormatPlan        = "sb.plan/1"
 	FormatPolicy      = "sb.policy/1"
 	FormatFeasibility = "sb.feasibility/1"
+	FormatCurve       = "sb.curve/1" // a line of sb-plan curve
 	FormatStore       = "sb.store/1"
 	FormatPacked      = "sb.packed/1"
 	FormatVerify      = "sb.verify/1"

@@ -30,7 +30,10 @@ var goldens = map[string]func(name string, b []byte) (doc.Document, error){
 	"store":       readAs[doc.Manifest],
 	"packed":      readAs[doc.Packed],
 	"feasibility": readAs[doc.Feasibility],
+	"curve":       readAs[doc.CurvePoint],
 	"verify":      readAs[doc.Verify],
+	"verifier":    readAs[doc.Verifier],
+	"request":     readAs[doc.Request],
 }
 
 // A golden document is what Write makes of it. A change here is a change of

@@ -20,6 +20,7 @@ func (m *Machine) formats() (string, string)     { return m.Format, FormatMachin
 func (p *Plan) formats() (string, string)        { return p.Format, FormatPlan }
 func (p *Policy) formats() (string, string)      { return p.Format, FormatPolicy }
 func (f *Feasibility) formats() (string, string) { return f.Format, FormatFeasibility }
+func (p *CurvePoint) formats() (string, string)  { return p.Format, FormatCurve }
 func (m *Manifest) formats() (string, string)    { return m.Format, FormatStore }
 func (p *Packed) formats() (string, string)      { return p.Format, FormatPacked }
 

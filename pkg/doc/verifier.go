@@ -5,7 +5,7 @@ package doc
 // tests. --verifier of sb-run reads it.
 type Verifier struct {
 	Format  string `json:"format"`
-	ModelID string `json:"model_id"`
+	ModelID string `json:"model_id,omitempty"` // that the probes were fitted on
 	// HiddenSize is that of the model whose residual stream the probes see; 0
 	// without probes.
 	HiddenSize int           `json:"hidden_size,omitempty"`
@@ -26,6 +26,18 @@ type LinearProbe struct {
 type OpScript struct {
 	Op           string    `json:"op"`
 	Disagreement []float64 `json:"disagreement"`
+}
+
+// Ops lists the ops that it watches.
+func (v *Verifier) Ops() []string {
+	ops := make([]string, 0, len(v.Probes)+len(v.Script))
+	for i := range v.Probes {
+		ops = append(ops, v.Probes[i].Op)
+	}
+	for i := range v.Script {
+		ops = append(ops, v.Script[i].Op)
+	}
+	return ops
 }
 
 func (v *Verifier) formats() (string, string) { return v.Format, FormatVerifier }

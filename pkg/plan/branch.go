@@ -86,13 +86,19 @@ func (b *brancher) goal() float64 {
 }
 
 // run visits nodes until nothing better can be found, or so many choices were
-// looked at.
+// looked at; the pricing of whole modes, of which there are few, does not
+// count. It goes on somewhat where nothing was found yet.
 func (b *brancher) run(work int) {
-	for len(b.open) > 0 && b.open[0].bound < b.goal() && work > 0 {
+	patience := 4 * len(b.roots)
+	for len(b.open) > 0 && b.open[0].bound < b.goal() && (work > 0 || b.best == nil && patience > 0) {
 		n := heap.Pop(&b.open).(*node)
+		whole := n.parent == nil && n.found == nil
 		before := n.work
 		b.visit(n)
-		work -= n.work - before
+		if !whole {
+			work -= n.work - before
+			patience--
+		}
 	}
 	if len(b.open) > 0 {
 		b.least = min(b.least, b.open[0].bound)
@@ -117,8 +123,8 @@ func (b *brancher) visit(n *node) {
 	defer n.undo()
 	if n.found == nil {
 		b.price(n)
-		if len(b.open) > 0 && n.bound > b.open[0].bound && n.bound < b.goal() {
-			heap.Push(&b.open, n) // another one is next
+		if n.bound < b.goal() {
+			heap.Push(&b.open, n) // perhaps another one is next now
 			return
 		}
 	}

@@ -119,7 +119,6 @@ func (m *modeBound) others(most int) []prices {
 // false if they do not fit a document.
 func (s *solver) dualBound(bound float64, pr prices) (d doc.DualBound, ok bool) {
 	m := s.problem.most()
-	m.ram = max(m.ram, s.budget.MaxRAMBytes)
 	largest := 1e12 * (m.kl + pr.ram*float64(m.ram) + pr.disk*float64(m.disk) + pr.compute*m.computeNs + pr.ring*m.ringNs + pr.demand*m.demandNs)
 	d.Shift = min(60-int(math.Ceil(math.Log2(max(1, largest)))), 62)
 	if d.Shift < 0 {
@@ -142,8 +141,15 @@ func (s *solver) dualBound(bound float64, pr prices) (d doc.DualBound, ok bool) 
 	return d, true
 }
 
-// most is more than any solution takes of anything.
+// most is more than any solution takes, or may take, of anything.
 func (p *problem) most() amounts {
+	m := p.largest
+	m.ram, m.disk = max(m.ram, p.free), max(m.disk, p.disk)
+	return m
+}
+
+// largestOf adds up the most that every item takes.
+func (p *problem) largestOf() amounts {
 	m := amounts{kl: p.worstKL, computeNs: p.dispatchNs}
 	for i := range p.items {
 		it := &p.items[i]
@@ -158,7 +164,6 @@ func (p *problem) most() amounts {
 		m.computeNs += 2 * ns * it.share
 		m.ringNs += p.speeds.read(float64(bytes), bytes)
 	}
-	m.ram = max(m.ram, p.free)
 	for n := range p.layers {
 		l := &p.layers[n]
 		largest := l.classes.bytes[len(l.classes.bytes)-1]

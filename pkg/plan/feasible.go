@@ -105,7 +105,7 @@ func (s *solver) speedAxes(at *solver, where string) []doc.Axis {
 
 // fastest is the usage of the fastest plan of any mode.
 func (s *solver) fastest() (best usage) {
-	for i, m := range append([]mode{{}}, s.problem.modes()...) {
+	for i, m := range s.problem.fewModes() {
 		if u, ok := newSearch(s.problem, m).fastest(limits{ram: s.problem.free}); ok && (i == 0 || best.weights == 0 || u.timeNs() < best.timeNs()) {
 			best = u
 		}

@@ -45,9 +45,12 @@ func (s *solver) charge(m mode) float64 {
 func (s *solver) optimum(lim limits, start *result, work int) (*result, error) {
 	b := brancher{lim: lim, least: math.Inf(1), value: math.Inf(1)}
 	var warm []prices
+	if start == nil {
+		start = s.start
+	}
 	if start != nil {
 		b.tried, warm = start.warm, start.warm
-		if lim.hold(&start.use) {
+		if lim.hold(&start.use) && start.search != nil {
 			b.best, b.use, b.value = start.sol, start.use, start.use.kl+start.charge
 			b.mode = &node{search: start.search, charge: start.charge}
 		}
@@ -67,10 +70,10 @@ func (s *solver) optimum(lim limits, start *result, work int) (*result, error) {
 	}
 	best := b.result()
 	if best == nil {
-		best = s.anyOf(modes, lim)
-	}
-	if best == nil {
-		return nil, s.lacks(modes, lim)
+		if best = s.anyOf(modes, lim); best == nil {
+			return nil, s.lacks(modes, lim)
+		}
+		best.bound = min(b.least, best.use.kl+best.charge)
 	}
 	best.modes, best.warm = bounds, b.tried
 	return best, nil
@@ -89,7 +92,7 @@ func (s *solver) anyOf(modes []mode, lim limits) *result {
 			continue
 		}
 		if u := s.problem.use(sol); lim.hold(&u) {
-			return &result{sol: sol, use: u, lim: lim, search: search, charge: s.charge(m), bound: math.Inf(-1)}
+			return &result{sol: sol, use: u, lim: lim, search: search, charge: s.charge(m)}
 		}
 	}
 	return nil
@@ -132,6 +135,16 @@ func (p *problem) modes() []mode {
 		first = slices.Index(sizes, n) + 1
 	}
 	return modes
+}
+
+// fewModes lists some of the modes, with the extremes, for those who only ask
+// what is possible.
+func (p *problem) fewModes() []mode {
+	modes := append([]mode{{}}, p.modes()...)
+	if len(modes) <= maxModes/2 {
+		return modes
+	}
+	return []mode{modes[0], modes[1], modes[len(modes)/2], modes[len(modes)-1]}
 }
 
 // ringSizes lists what one op may stream through the ring.

@@ -157,6 +157,7 @@ type solver struct {
 	fixed   footprint.Fixed
 	problem *problem
 	cleaned int
+	start   *result // of another budget: its prices are a start; or nil
 }
 
 func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, error) {

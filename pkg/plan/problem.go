@@ -22,6 +22,7 @@ type problem struct {
 	disk       int64   // bytes for all records; 0: no limit
 	dispatchNs float64 // fixed costs of one token
 	worstKL    float64 // no plan has more
+	largest    amounts // nor of anything else
 
 	pricer  *layerPricer
 	experts map[expertsAt]amounts // what the layers took at prices that were asked for
@@ -62,6 +63,7 @@ func newProblem(t *doc.Table, sp *speeds, kv *item, free, disk int64, opt *Optio
 		l.upgrades = p.buildUpgrades(l)
 	}
 	p.dispatchNs = runs * sp.dispatchNs
+	p.largest = p.largestOf()
 	p.pricer, p.experts = newLayerPricer(p), map[expertsAt]amounts{}
 	return p, cleaned, nil
 }
