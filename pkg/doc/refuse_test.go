@@ -147,10 +147,16 @@ func TestRefusals(t *testing.T) {
 		"/bytes":           func(p *doc.Packed) { p.Bytes = -1 },
 	})
 	refusals(t, "feasibility", map[string]func(*doc.Feasibility){
-		"/status":          func(f *doc.Feasibility) { f.Status = "maybe" },
-		"/axes/0/axis":     func(f *doc.Feasibility) { f.Axes[0].Axis = "luck" },
-		"/axes/1":          func(f *doc.Feasibility) { f.Axes[1].Slack = math.NaN() },
-		"/relax_options/0": func(f *doc.Feasibility) { f.RelaxOptions[0].Flag = "" },
+		"/status":                     func(f *doc.Feasibility) { f.Status = "maybe" },
+		"/verdict":                    func(f *doc.Feasibility) { f.Verdict = "splendid" },
+		"/input":                      func(f *doc.Feasibility) { f.Input = "hearsay" },
+		"/styles/0/style":             func(f *doc.Feasibility) { f.Styles[0].Style = "casual" },
+		"/styles/1":                   func(f *doc.Feasibility) { f.Styles[1].KL = math.Inf(1) },
+		"/joint_relaxation/changes/1": func(f *doc.Feasibility) { f.Joint.Changes[1].Value = -1 },
+		"/joint_relaxation":           func(f *doc.Feasibility) { f.Joint.Changes = nil },
+		"/axes/0/axis":                func(f *doc.Feasibility) { f.Axes[0].Axis = "luck" },
+		"/axes/1":                     func(f *doc.Feasibility) { f.Axes[1].Slack = math.NaN() },
+		"/relax_options/0":            func(f *doc.Feasibility) { f.RelaxOptions[0].Flag = "" },
 	})
 }
 

@@ -222,30 +222,3 @@ func (p *Packed) Validate() error {
 	}
 	return c.err
 }
-
-// Validate checks that the report is sound.
-func (f *Feasibility) Validate() error {
-	var c checker
-	if f.Status != StatusFeasible && f.Status != StatusInfeasible {
-		c.fail(at("status"), "%q: want %q or %q", f.Status, StatusFeasible, StatusInfeasible)
-	}
-	if err := f.Budget.Validate(); err != nil && c.err == nil {
-		c.err = err
-	}
-	for i, a := range f.Axes {
-		switch a.Axis {
-		case AxisMemory, AxisBandwidth, AxisLatency, AxisQuality:
-		default:
-			c.fail(at("axes", i, "axis"), "%q is not known here", a.Axis)
-		}
-		if !validNumber(a.Required, 0) || !validNumber(a.Available, 0) || !finite(a.Slack) {
-			c.fail(at("axes", i), "axis %s: required %v, available %v, slack %v: want finite numbers", a.Axis, a.Required, a.Available, a.Slack)
-		}
-	}
-	for i, r := range f.RelaxOptions {
-		if !validNumber(r.Value, 0) || r.Flag == "" {
-			c.fail(at("relax_options", i), "flag %q, value %v: want a flag and a finite number", r.Flag, r.Value)
-		}
-	}
-	return c.err
-}
