@@ -9,6 +9,7 @@ complete -c sb-feasible -l context -x -d 'room for N tokens of prompt and answer
 complete -c sb-feasible -l max-disk -x -d 'cap on the store: SIZE as 400G (default: none)'
 complete -c sb-feasible -l ssd-bw -x -d 'read no faster than SIZE per second, as 2G'
 complete -c sb-feasible -l machine -r -F -d 'measurements of the computer, FILE of sb-calibrate machine (default: conservative guesses)'
+complete -c sb-feasible -l policy -r -F -d 'precisions to keep whatever the budget is, FILE of format sb.policy (default: floors for a head and an embedding that nobody measured)'
 complete -c sb-feasible -l objective -x -d 'NAME: kl, the best quality in the budget, or cap, the least memory that meets --quality (default kl)'
 complete -c sb-feasible -l strategy -x -d 'NAME: optimal, static (optimal without streaming), greedy-rdo or uniform (default optimal; greedy-rdo for --objective cap)'
 complete -c sb-feasible -l max-concurrent -x -d 'let N ops be escalated at once (default 6, or fewer where memory is short)'

@@ -13,12 +13,12 @@ var (
 	errMemory  = errors.New(doc.AxisMemory)
 	errTime    = errors.New(doc.AxisLatency)
 	errQuality = errors.New(doc.AxisQuality)
-	errDisk    = errors.New("disk")
+	errDisk    = errors.New(doc.AxisDisk)
 )
 
 // InfeasibleError says that no plan fits the budget, and what would.
 type InfeasibleError struct {
-	Axis string // doc.AxisMemory, doc.AxisLatency, doc.AxisQuality or "disk"
+	Axis string // doc.AxisMemory, doc.AxisLatency, doc.AxisQuality or doc.AxisDisk
 	// SmallestRAM is the smallest max_ram_bytes that works with the rest of
 	// the budget as it is, in bytes; 0 if no memory helps.
 	SmallestRAM int64
@@ -42,7 +42,7 @@ func (e *InfeasibleError) Error() string {
 		doc.AxisMemory:  fmt.Sprintf("the model does not fit %d bytes of RAM", e.Budget.MaxRAMBytes),
 		doc.AxisLatency: fmt.Sprintf("%g tokens per second are out of reach within %d bytes of RAM", e.Budget.TargetTokensPerSec, e.Budget.MaxRAMBytes),
 		doc.AxisQuality: fmt.Sprintf("a quality loss of at most %g nats per token is out of reach within %d bytes of RAM", e.Budget.QualityLossCap, e.Budget.MaxRAMBytes),
-		"disk":          fmt.Sprintf("the records do not fit %d bytes of disk", e.Budget.MaxSSDCacheBytes),
+		doc.AxisDisk:    fmt.Sprintf("the records do not fit %d bytes of disk", e.Budget.MaxSSDCacheBytes),
 	}[e.Axis]
 	if e.SmallestRAM > 0 {
 		return fmt.Sprintf("infeasible on %s: %s: needs at least %d bytes of RAM", e.Axis, what, e.SmallestRAM)
@@ -104,25 +104,60 @@ func (s *solver) with(b doc.Budget) (*solver, error) {
 // for a good one where that need not be known.
 func (s *solver) works() error {
 	p := s.problem
-	quick := (s.opt.Strategy == StrategyOptimal || s.opt.Strategy == StrategyStatic) && s.opt.Objective == doc.ObjectiveKL && s.budget.QualityLossCap == 0 && p.disk == 0
-	if !quick {
-		_, err := s.decide()
-		return err
-	}
 	if p.free <= 0 {
 		return errMemory
 	}
+	optimal := s.opt.Strategy == StrategyOptimal || s.opt.Strategy == StrategyStatic
+	if !optimal || s.opt.Objective != doc.ObjectiveKL || p.disk != 0 {
+		_, err := s.decide()
+		return err
+	}
 	cause := errMemory
 	for _, m := range append([]mode{{}}, p.modes()...) {
-		u, ok := newSearch(p, m).fastest(limits{ram: p.free})
+		search := newSearch(p, m)
+		if s.budget.TargetTokensPerSec == 0 && search.fits(p.free) {
+			cause = nil
+			break
+		}
+		u, ok := search.fastest(limits{ram: p.free})
 		if ok && s.fastEnough(&u) {
-			return nil
+			cause = nil
+			break
 		}
 		if ok {
 			cause = errTime
 		}
 	}
-	return cause
+	if cause != nil || s.budget.QualityLossCap == 0 {
+		return cause
+	}
+	r, err := s.leastAtAnySpeed()
+	if err != nil {
+		return err
+	}
+	return s.checkQuality(r)
+}
+
+// leastAtAnySpeed is the plan of least KL at the speed that was asked for, or,
+// if none was, at any: what is wanted of speed then gives way.
+func (s *solver) leastAtAnySpeed() (*result, error) {
+	r, err := s.leastWithin(s.askedTime(), nil)
+	if err == nil {
+		return r, nil
+	}
+	// Where hardly anything fits, only the fastest may be found.
+	again := *s
+	again.budget.QualityLossCap = 0
+	return again.leastKL()
+}
+
+// askedTime is the longest that a token may take if somebody asked for a
+// speed, in ns; 0 if nobody did: what is wanted of speed then gives way.
+func (s *solver) askedTime() float64 {
+	if s.budget.TargetTokensPerSec == 0 {
+		return 0
+	}
+	return s.timeLimit(nil)
 }
 
 // fastEnough reports whether a usage holds the target of speed, if there is one.
@@ -131,14 +166,22 @@ func (s *solver) fastEnough(u *usage) bool {
 	return t == 0 || u.timeNs()*speedBand <= 1e9/t
 }
 
-// smallestRAM bisects the budget by solving again; 0 if none works.
+// smallestRAM bisects the budget by solving again; 0 if none works. What
+// holds a plan at all is found first: it takes little.
 func (s *solver) smallestRAM() int64 {
-	return smallest(s.fixed.Sum(), func(ram int64) bool {
-		b := s.budget
+	b := s.budget
+	works := func(ram int64) bool {
 		b.MaxRAMBytes = ram
 		again, err := s.with(b)
 		return err == nil && again.works() == nil
-	})
+	}
+	b.QualityLossCap, b.TargetTokensPerSec, b.MaxSSDCacheBytes = 0, 0, 0
+	least := smallest(s.fixed.Sum(), works)
+	b = s.budget
+	if least == 0 || works(least) {
+		return least
+	}
+	return smallest(least, works)
 }
 
 // smallest is the smallest multiple of ramStep above low that works, 0 if

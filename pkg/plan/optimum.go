@@ -221,7 +221,7 @@ func (s *solver) leastKL() (*result, error) {
 	if s.budget.TargetTokensPerSec > 0 {
 		return nil, errQuality
 	}
-	r, err = s.leastWithin(0, r)
+	r, err = s.leastWithin(0, nil)
 	if err != nil || s.checkQuality(r) != nil {
 		return nil, errQuality
 	}
