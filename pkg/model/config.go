@@ -226,4 +226,3 @@ func harmless(key string) bool {
 	}
 	return false
 }
-

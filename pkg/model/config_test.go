@@ -51,12 +51,31 @@ func edited(t testing.TB, model string, edits ...string) []byte {
 }
 
 func TestConfigRefused(t *testing.T) {
-	const llama, qwen = "llama-gqa", "qwen3moe"
+	const (
+		llama, qwen      = "llama-gqa", "qwen3moe"
+		window           = "qwen2-window"
+		gptOSS, deepseek = "gpt-oss", "deepseek-v2"
+	)
 	for _, test := range []struct {
 		model string
 		edits []string
 		want  string
 	}{
+		{window, []string{"layer_types", `["full_attention", "chunked_attention", "full_attention"]`}, `layer_types: layer 1 is "chunked_attention", only full_attention and sliding_attention is supported`},
+		{window, []string{"use_sliding_window", "false", "layer_types", `["full_attention", "sliding_attention", "full_attention"]`}, `layer_types: layer 1 is "sliding_attention", but there is no sliding_window`},
+		{"mistral", []string{"attention_bias", "true"}, "attention_bias: true is not supported, only false"},
+		{gptOSS, []string{"experts_per_token", "3"}, "experts_per_token: 3, but num_experts_per_tok is 2"},
+		{gptOSS, []string{"quantization_config", `{"quant_method": "awq"}`}, "quantization_config: checkpoints quantized by other tools"},
+		{llama, []string{"quantization_config", `{"quant_method": "mxfp4"}`}, "quantization_config: checkpoints quantized by other tools"},
+		{deepseek, []string{"norm_topk_prob", "true"}, "norm_topk_prob: true is not supported, only false"},
+		{deepseek, []string{"scoring_func", `"sigmoid"`}, `scoring_func: "sigmoid" is not supported`},
+		{deepseek, []string{"topk_method", `"noaux_tc"`}, `topk_method: "noaux_tc" is not supported, only greedy and group_limited_greedy`},
+		{deepseek, []string{"rope_scaling", `{"type": "yarn", "factor": 8, "mscale": 1.0, "mscale_all_dim": 0.5}`}, "rope_scaling.mscale: must equal mscale_all_dim"},
+		{deepseek, []string{"num_key_value_heads", "2"}, "num_key_value_heads: 2: latent attention has as many as heads, 4"},
+		{deepseek, []string{"qk_rope_head_dim", "15"}, "head dimension 15 is odd"},
+		{qwen, []string{"quantization", `{"group_size": 64, "bits": 7}`}, "quantization.bits: 7: want 2, 3, 4, 5, 6 or 8"},
+		{qwen, []string{"quantization", `{"group_size": 64, "bits": 4, "mode": "nvfp4"}`}, `quantization.mode: "nvfp4" is not supported, only affine and mxfp4`},
+		{qwen, []string{"quantization", `{"group_size": 64, "bits": 4, "lm_head": {"bits": 6, "odd": 1}}`}, "quantization.lm_head.odd: unknown key"},
 		{llama, []string{"model_type", `"mamba"`}, `model_type: "mamba" is not supported, only llama, mistral, qwen2, qwen3, qwen3_moe, gpt_oss and deepseek_v2`},
 		{llama, []string{"model_type", ""}, "model_type: missing"},
 		{llama, []string{"model_type", "7"}, "model_type: number"},
@@ -206,6 +225,41 @@ func TestPublishedConfigs(t *testing.T) {
 			"num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null,
 			"rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
 			"transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936}`,
+		"Mistral-7B-v0.1": `{"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+			"hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+			"num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+			"sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.34.0.dev0",
+			"use_cache": true, "vocab_size": 32000}`,
+		"Qwen2.5-0.5B": `{"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151643,
+			"hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864, "max_position_embeddings": 32768,
+			"max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+			"rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+			"transformers_version": "4.40.1", "use_cache": true, "use_mrope": false, "use_sliding_window": false, "vocab_size": 151936}`,
+		"Qwen3-0.6B": `{"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643,
+			"eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
+			"max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+			"num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+			"tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true,
+			"use_sliding_window": false, "vocab_size": 151936}`,
+		"gpt-oss-20b": `{"architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0, "eos_token_id": 200002,
+			"experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
+			"initializer_range": 0.02, "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss",
+			"num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+			"output_router_logits": false, "pad_token_id": 199999, "quantization_config": {"modules_to_not_convert": ["model.layers.*.self_attn",
+			"model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"}, "rms_norm_eps": 1e-05,
+			"rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn",
+			"truncate": false}, "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
+			"tie_word_embeddings": false, "transformers_version": "4.55.0.dev0", "use_cache": true, "vocab_size": 201088}`,
+		"DeepSeek-V2-Lite": `{"architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "auto_map": {},
+			"aux_loss_alpha": 0.001, "bos_token_id": 100000, "eos_token_id": 100001, "first_k_dense_replace": 1, "hidden_act": "silu",
+			"hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 10944, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+			"model_type": "deepseek_v2", "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64,
+			"n_shared_experts": 2, "norm_topk_prob": false, "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27,
+			"num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+			"rms_norm_eps": 1e-06, "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+			"original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000, "routed_scaling_factor": 1.0,
+			"scoring_func": "softmax", "seq_aux": true, "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy",
+			"torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128, "vocab_size": 102400}`,
 	} {
 		mc, err := parseConfig(configFile, []byte(text), nil)
 		if err != nil {
@@ -218,16 +272,24 @@ func TestPublishedConfigs(t *testing.T) {
 			continue
 		}
 		// The parameter counts on the models' cards.
-		if want := map[string]int64{"SmolLM2": 134515008, "Qwen3-30B-A3B": 30532122624}[name]; p.Parameters != want {
+		if want := map[string]int64{
+			"SmolLM2": 134515008, "Qwen3-30B-A3B": 30532122624, "Mistral-7B-v0.1": 7241732096, "Qwen2.5-0.5B": 494032768,
+			"Qwen3-0.6B": 596049920, "gpt-oss-20b": 20914757184, "DeepSeek-V2-Lite": 15706484224,
+		}[name]; p.Parameters != want {
 			t.Errorf("%s: %d parameters, want %d", name, p.Parameters, want)
 		}
 	}
 }
 
 func FuzzConfig(f *testing.F) {
-	for _, model := range []string{"llama-gqa", "llama-rope-scaled", "qwen3moe", "qwen3moe-mixed"} {
-		f.Add(edited(f, model))
+	folders, err := filepath.Glob(filepath.Join(testConfigs, "*", configFile))
+	if err != nil || len(folders) < 14 {
+		f.Fatalf("%d configurations, %v", len(folders), err)
 	}
+	for _, path := range folders {
+		f.Add(edited(f, filepath.Base(filepath.Dir(path))))
+	}
+	f.Add(read(f, "testdata/mlx-qwen3moe/config.json"))
 	f.Add([]byte(`{"model_type": "llama", "hidden_size": 2, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 1, "intermediate_size": 1}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		mc, err := parseConfig(configFile, text, nil)

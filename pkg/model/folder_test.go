@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -401,5 +402,44 @@ func FuzzSafetensors(f *testing.F) {
 		if sum != dataBytes {
 			t.Errorf("tensors of %d bytes in %d", sum, dataBytes)
 		}
+	})
+}
+
+// FuzzQuantized reads folders of codes and scales, of any shapes: what opens can be read, or says why not.
+func FuzzQuantized(f *testing.F) {
+	const mlx = `{"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 2, "intermediate_size": 32,
+		"tie_word_embeddings": true, "quantization": {"group_size": 32, "bits": 4, "model.embed_tokens": {"group_size": 32, "bits": 8}}}`
+	f.Add([]byte(mlx), []byte(`{"model.embed_tokens.weight": {"dtype": "U32", "shape": [2, 8], "data_offsets": [0, 64]},
+		"model.embed_tokens.scales": {"dtype": "F16", "shape": [2, 1], "data_offsets": [64, 68]},
+		"model.embed_tokens.biases": {"dtype": "F16", "shape": [2, 1], "data_offsets": [68, 72]}}`), int64(72))
+	f.Add(edited(f, "gpt-oss"), []byte(`{"a_blocks": {"dtype": "U8", "shape": [1, 2, 1, 16], "data_offsets": [0, 32]},
+		"a_scales": {"dtype": "U8", "shape": [1, 2, 1], "data_offsets": [32, 34]}}`), int64(34))
+	f.Fuzz(func(t *testing.T, config, header []byte, dataBytes int64) {
+		if dataBytes < 0 || dataBytes > 1<<20 {
+			return
+		}
+		mc, err := parseConfig(configFile, config, nil)
+		if err != nil || mc.quantization == nil || mc.arch.Layers > 4 || mc.arch.Experts > 64 {
+			return
+		}
+		tensors, err := parseSafetensors("fuzz", header, dataBytes)
+		if err != nil {
+			return
+		}
+		m := &Model{path: "fuzz", tensors: tensors, files: []*file{{r: bytes.NewReader(make([]byte, dataBytes)), name: "fuzz", size: dataBytes}}}
+		m.buffers.New = func() any {
+			b := make([]byte, chunkBytes)
+			return &b
+		}
+		if mc.quantization.join(m) != nil {
+			return
+		}
+		m.profile = newProfile("fuzz", mc.family, &mc.arch, mc.names(m.tensors))
+		_ = bind("fuzz", m.profile, m.tensors, m.ignored)
+		eachTensor(m.profile, func(op *doc.Op, tensor *doc.Tensor) {
+			if n := int64(tensor.Rows) * int64(tensor.Cols); n <= 1<<16 {
+				_ = m.ReadTensor(make([]float32, n), tensor)
+			}
+		})
 	})
 }
