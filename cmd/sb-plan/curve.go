@@ -36,10 +36,6 @@ func curveVerb() cli.Verb {
 }
 
 func printCurve(ctx context.Context, env *cli.Env, flags *budget.Flags, list string, points int, arg string) error {
-	machine, err := flags.ReadMachine(env)
-	if err != nil {
-		return err
-	}
 	var ram []int64
 	for word := range strings.SplitSeq(list, ",") {
 		if list == "" {
@@ -51,28 +47,22 @@ func printCurve(ctx context.Context, env *cli.Env, flags *budget.Flags, list str
 		}
 		ram = append(ram, int64(n))
 	}
-	if len(ram) > 0 && !flags.MaxRAM.IsSet() {
-		if err := flags.MaxRAM.Set("1"); err != nil { // each of the list takes its place
-			return err
-		}
+	if len(ram) > 0 {
+		flags.WithoutMaxRAM(ram[0]) // each of the list takes its place
 	}
 	if points < 1 || points > 1<<12 {
 		return cli.Usage("--points %d: want 1 to 4096", points)
 	}
-	b, err := flags.Budget(machine)
-	if err != nil {
-		return err
-	}
-	table, err := readDocument[doc.Table](env, arg)
+	in, err := flags.Open(env, arg)
 	if err != nil {
 		return err
 	}
 	if len(ram) == 0 {
-		if ram, err = plan.Budgets(table, machine, b, flags.Options, points); err != nil {
-			return budget.Explain(err)
+		if ram, err = plan.Budgets(in.Table, in.Machine, in.Budget, in.Options, points); err != nil {
+			return in.Explain(err)
 		}
 	}
-	return plan.Curve(table, machine, b, flags.Options, ram, func(p *doc.CurvePoint) error {
+	return plan.Curve(in.Table, in.Machine, in.Budget, in.Options, ram, func(p *doc.CurvePoint) error {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}

@@ -21,6 +21,7 @@ import (
 type Flags struct {
 	set     *pflag.FlagSet
 	maxRAM  *cli.RAMSize
+	ram     int64 // in its place where it is not given; 0: it must be
 	maxDisk *cli.Size
 	ssd     *cli.Size
 	quality float64
@@ -50,6 +51,9 @@ func Define(fs *pflag.FlagSet) *Flags {
 	fs.IntVar(&f.options.PrefillChunk, "prefill-chunk", 0, "read the prompt `N` tokens at a time (default 32)")
 	return f
 }
+
+// WithoutMaxRAM lets --max-ram be left out: some bytes take its place.
+func (f *Flags) WithoutMaxRAM(bytes int64) { f.ram = bytes }
 
 // slowest is the least speed that makes sense: a token in twelve days.
 const slowest = 1e-6
@@ -98,6 +102,10 @@ func (f *Flags) Budget(m *doc.Machine) (doc.Budget, error) {
 	}
 	if err := f.check(); err != nil {
 		return b, err
+	}
+	if !f.maxRAM.IsSet() && f.ram > 0 {
+		b.MaxRAMBytes = f.ram
+		return b, nil
 	}
 	if !f.maxRAM.IsSet() {
 		return b, cli.WithHint(cli.Usage("--max-ram is missing: the cap on the memory of the process that runs the model"), "as in --max-ram 8G")
