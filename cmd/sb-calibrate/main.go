@@ -7,6 +7,6 @@ func main() {
 	cli.Main(cli.Tool{
 		Name:    "sb-calibrate",
 		Summary: "measures a model (which op loses how much quality at which precision), a plan, and a machine",
-		Verbs:   []cli.Verb{profileVerb(), measureVerb(), verifyVerb(), machineVerb(), showVerb()},
+		Verbs:   []cli.Verb{profileVerb(), measureVerb(), compareVerb(), verifyVerb(), machineVerb(), showVerb()},
 	})
 }

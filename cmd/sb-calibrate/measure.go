@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,7 +14,10 @@ import (
 
 	"substrate/internal/backends"
 	"substrate/internal/cli"
+	"substrate/internal/jsonio"
+	"substrate/internal/mem"
 	"substrate/pkg/backend"
+	"substrate/pkg/backend/cpu"
 	"substrate/pkg/calib"
 	"substrate/pkg/doc"
 	"substrate/pkg/model"
@@ -26,7 +30,10 @@ func measureVerb() cli.Verb {
 		Summary: "measures which op loses how much quality at which precision",
 		Long: "Every op of the model is stored at every level, and the KL divergence of the model's next-token distributions " +
 			"from the reference is measured on text: nats per token, teacher-forced, everything else at the reference. The experts " +
-			"of a layer are measured together and share the loss by what each adds to their output. The model is held in memory in float32.\n\n" +
+			"of a layer are measured together and share the loss by what each adds to their output. On other text (--link-text) routing " +
+			"is watched, and whole plans are measured that say how losses add up.\n\n" +
+			"One layer of the model is in memory at a time. Many ops and levels go through the model together, as many as --work-ram " +
+			"and --spill-max have room for; an interrupted measurement goes on from the last batch with the same result.\n\n" +
 			"The second moments of every matrix's inputs go to a statistics file, which sb-pack needs to make the same codes: " +
 			"in the user's cache folder under its sha256, or to --stats.",
 		Example: "sb-calibrate measure --model models/tiny -o table.json",
@@ -37,23 +44,33 @@ func measureVerb() cli.Verb {
 			spec := calib.LevelSpec{}
 			fs.IntVar(&spec.Group, "group", 64, "inputs that share a scale: `N` 32, 64 or 128")
 			fs.StringVar(&spec.Scale, "scale", "bf16", "`TYPE` of scales: bf16 or f16")
-			fs.StringVar(&spec.Fit, "fit", "lsq", "how codes are made: `FIT` lsq or minmax")
+			fs.StringVar(&spec.Fit, "fit", "lsq", "how codes are made: `FIT` gptq, lsq or minmax")
+			statsMax := defineStatsMax(fs)
 			stats := cli.PathFlag(fs, "stats", "", "write the statistics to `FILE` instead of the cache folder")
-			text := defineText(fs, 2048)
+			text := defineText(fs, defaultTokens)
 			text.defineLink(fs)
+			fast := fs.Bool("fast", false, "score 1024 tokens")
+			thorough := fs.Bool("thorough", false, "score 8192 tokens")
+			memory := workMemory{ram: cli.WorkRAMFlag(fs), spill: cli.SizeFlag(fs, "spill-max", "put up to `SIZE` of intermediate results into a temporary file")}
 			b := backends.Define(fs)
 			return func(ctx context.Context, env *cli.Env, args []string) error {
 				if *path == "" {
 					return cli.WithHint(cli.Usage("--model is missing"), "sb-calibrate measure --model MODEL")
 				}
+				if *fast && *thorough {
+					return cli.Usage("--fast and --thorough: want one of them")
+				}
+				if err := text.effort(*fast, *thorough, fs.Changed("tokens")); err != nil {
+					return err
+				}
 				spec.Levels = strings.Split(*levels, ",")
-				return measure(ctx, env, *path, spec, text, b, *stats, *output)
+				return measure(ctx, env, *path, spec, text, b, &memory, int64(*statsMax), *stats, *output)
 			}
 		},
 	}
 }
 
-func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpec, text *textFlags, flags *backends.Flags, statsPath, output string) error {
+func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpec, text *textFlags, flags *backends.Flags, memory *workMemory, statsMax int64, statsPath, output string) error {
 	encodings, levels, err := spec.Expand()
 	if err != nil {
 		return cli.Usage("--levels: %w", err)
@@ -99,16 +116,27 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 		}
 		defer int8.Close()
 	}
-	progress := env.Progress("measuring", "levels", 0)
+	progress := env.Progress("measuring", "steps", 0)
 	defer progress.Close()
-	table, stats, err := calib.Measure(ctx, b, m, data, calib.MeasureOptions{
-		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), Link: link, Int8: int8,
+	opt := calib.MeasureOptions{
+		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), Link: link, Int8: int8, StatsMax: statsMax, GEMM: cpu.GEMM,
 		Progress: func(done, total int) { progress.Set(int64(done)) },
-	})
+	}
+	if opt.WorkRAM, err = memory.bytes(); err != nil {
+		return err
+	}
+	opt.SpillMax = int64(*memory.spill)
+	journal, err := openJournal(env, weights, b, &opt, data)
 	if err != nil {
 		return err
 	}
+	opt.Journal = journal
+	table, stats, err := calib.Measure(ctx, b, m, data, opt)
+	if err != nil {
+		return errors.Join(err, journal.Close())
+	}
 	progress.Close()
+	defer journal.Remove() // a leftover costs disk, nothing else
 	table.WeightsSHA = weights
 	if table.Statistics, err = statsOut.save(stats); err != nil {
 		return err
@@ -121,6 +149,73 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 		return err
 	}
 	return out.Commit()
+}
+
+// defaultTokens are scored unless the user says.
+const defaultTokens = 2048
+
+// effort sets the number of tokens, unless the user did.
+func (f *textFlags) effort(fast, thorough, given bool) error {
+	switch {
+	case given && (fast || thorough):
+		return cli.Usage("--tokens with --fast or --thorough: they are numbers of tokens, too")
+	case fast:
+		f.tokens = defaultTokens / 2
+	case thorough:
+		f.tokens = 4 * defaultTokens
+	}
+	return nil
+}
+
+// workMemory is what the tool may take.
+type workMemory struct {
+	ram   *cli.RAMSize
+	spill *cli.Size
+}
+
+// bytes is --work-ram, 0 if it is not given.
+func (w *workMemory) bytes() (int64, error) {
+	if !w.ram.IsSet() {
+		return 0, nil
+	}
+	e, err := mem.ReadEnvironment(os.DirFS("/"))
+	if err != nil {
+		return 0, err
+	}
+	return w.ram.Bytes(e.Total, e.Auto(0)), nil
+}
+
+// openJournal opens the journal of this very measurement in the cache folder.
+func openJournal(env *cli.Env, weights string, b backend.Backend, opt *calib.MeasureOptions, data *calib.Data) (*calib.FileJournal, error) {
+	key := struct {
+		Weights, Backend, Path string
+		Data                   []doc.DataPart
+		Encodings              []doc.Encoding
+		Levels                 []doc.Level
+		StatsMax               int64
+	}{Weights: weights, Backend: b.Name(), Path: b.Path(), Data: []doc.DataPart{data.Part}, Encodings: opt.Encodings, Levels: opt.Levels, StatsMax: opt.StatsMax}
+	if opt.Link != nil {
+		key.Data = append(key.Data, opt.Link.Part)
+	}
+	text, err := jsonio.Marshal(key)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return nil, cli.WithHint(cli.Usage("no cache folder for the journal: %w", err), "XDG_CACHE_HOME names one")
+	}
+	dir = filepath.Join(dir, "substrate", "measuring")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	digest := hex.EncodeToString(sum[:])
+	j, err := calib.OpenJournal(filepath.Join(dir, digest[:16]+".jsonl"), digest)
+	if err == nil && j.Found() > 0 {
+		env.Notef("going on from an interrupted measurement: %d results are there", j.Found())
+	}
+	return j, err
 }
 
 // statsOutput is where the statistics go: a file, or the folder where sb-pack

@@ -12,6 +12,7 @@ import (
 	"substrate/internal/backends"
 	"substrate/internal/cli"
 	"substrate/pkg/backend"
+	"substrate/pkg/backend/cpu"
 	"substrate/pkg/calib"
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
@@ -305,6 +306,7 @@ func checkModel(header string, m *model.Model) error {
 func findStats(digest, path string) (*quant.Stats, error) {
 	if path != "" {
 		stats, err := quant.OpenStats(path)
+		stats.Use(cpu.GEMM)
 		if err == nil && digest != "" && stats.SHA256() != digest {
 			err = cli.No("%s has sha256 %.12s, the plan wants %.12s", path, stats.SHA256(), digest)
 		}
@@ -318,6 +320,7 @@ func findStats(digest, path string) (*quant.Stats, error) {
 		return nil, cli.WithHint(cli.Usage("no cache folder to look for statistics in: %w", err), "--stats FILE names the file")
 	}
 	stats, err := quant.FindStats(dir, digest)
+	stats.Use(cpu.GEMM)
 	if err != nil {
 		return nil, cli.WithHint(fmt.Errorf("statistics of the plan: %w", err), "sb-calibrate measure writes them; --stats FILE names them elsewhere")
 	}

@@ -13,7 +13,7 @@ import (
 type Rows = quant.Source
 
 // coder turns reference values into what a level's records hold: it encodes
-// an op exactly as sb-pack will and decodes it to float32.
+// an op exactly as sb-pack will.
 type coder struct {
 	encodings map[string]*doc.Encoding
 	enc       quant.Encoder
@@ -26,20 +26,6 @@ func newCoder(encodings []doc.Encoding, src Rows, stats *quant.Stats, threads in
 		c.encodings[encodings[i].ID] = &encodings[i]
 	}
 	return c
-}
-
-// code sets dst to op i at level.
-func (c *coder) code(ctx context.Context, dst *dense, op *doc.Op, level *doc.Level) error {
-	records, err := c.records(ctx, op, level)
-	if err != nil {
-		return err
-	}
-	for j := range dst.layout.Tensors {
-		if err := quant.Dequantize(dst.values(j), dst.layout.Tensors[j].Role, records...); err != nil {
-			return fmt.Errorf("op %s at level %s: %w", op.ID, level.ID, err)
-		}
-	}
-	return nil
 }
 
 // records encodes op at level, skeleton first. The bytes stay valid until the

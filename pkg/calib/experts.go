@@ -13,23 +13,22 @@ const rareTokens = 50
 // (gate * ||output - coded output||)^2: how often it is picked and how much it
 // counts then are inside. An expert with few tokens takes a part of its
 // layer's mean per token; none is free.
-func (m *measurement) expertShares(g group, coded Lookup) ([]float64, error) {
-	s := &m.f.stages[g.stage]
-	experts := len(g.ops)
-	sum, tokens := make([]float64, experts), make([]float64, experts)
-	for n, seq := range m.data.Sequences {
-		graph := m.f.G
-		if err := graph.Begin(seq.IDs, 0); err != nil {
+func (s *sweep) expertShares(i int, g *group, exact, coded Lookup) ([]float64, error) {
+	m := s.m
+	st := &m.f.stages[i]
+	graph := m.f.G
+	sum, tokens := make([]float64, len(g.ops)), make([]float64, len(g.ops))
+	for n, seq := range s.data.Sequences {
+		if err := s.begin(m.f, n, i, s.ref); err != nil {
 			return nil, err
 		}
-		m.b.Take(graph.Hidden(), m.saved[n][g.stage], 0)
-		routes, err := graph.Route(m.dense.Weights(s.op))
+		routes, err := graph.Route(exact(st.op))
 		if err != nil {
 			return nil, err
 		}
 		outputs := func(w Lookup, dst []float32) ([]float32, error) {
 			for _, e := range routes.Experts {
-				graph.Expert(e, w(s.experts+int(e)))
+				graph.Expert(e, w(st.experts+int(e)))
 			}
 			graph.RunExperts()
 			y := graph.ExpertOutputs()
@@ -39,16 +38,16 @@ func (m *measurement) expertShares(g group, coded Lookup) ([]float64, error) {
 			dst = dst[:y.Rows*y.Cols]
 			return dst, readRows(dst, m.b, y)
 		}
-		if m.exactOut, err = outputs(m.dense.Weights, m.exactOut); err != nil {
-			return nil, fmt.Errorf("experts of layer %d: %w", s.layer, err)
+		if m.exactOut, err = outputs(exact, m.exactOut); err != nil {
+			return nil, fmt.Errorf("experts of layer %d: %w", st.layer, err)
 		}
 		if m.codedOut, err = outputs(coded, m.codedOut); err != nil {
-			return nil, fmt.Errorf("experts of layer %d: %w", s.layer, err)
+			return nil, fmt.Errorf("experts of layer %d: %w", st.layer, err)
 		}
 		cols := m.p.Architecture.HiddenSize
-		for i, e := range routes.IDs[:len(seq.IDs)*routes.TopK] {
-			gate := float64(routes.Weights[i])
-			sum[e] += gate * gate * squaredDistance(m.exactOut[i*cols:(i+1)*cols], m.codedOut[i*cols:(i+1)*cols])
+		for j, e := range routes.IDs[:len(seq.IDs)*routes.TopK] {
+			gate := float64(routes.Weights[j])
+			sum[e] += gate * gate * squaredDistance(m.exactOut[j*cols:(j+1)*cols], m.codedOut[j*cols:(j+1)*cols])
 			tokens[e]++
 		}
 	}

@@ -8,8 +8,8 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"substrate/pkg/arch"
 	"substrate/pkg/backend/ref"
+	"substrate/pkg/doc"
 	"substrate/pkg/model"
 )
 
@@ -28,36 +28,38 @@ func TestExpertSharesAreEachExpertsLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ms, err := newMeasurement(ctx, b, m, data, MeasureOptions{Encodings: encodings, Levels: levels, Threads: 2})
+		ms, err := newMeasurement(b, m, data, MeasureOptions{Encodings: encodings, Levels: levels, Threads: 2, Progress: func(int, int) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer ms.free()
 		for _, gr := range ms.groups() {
 			if len(gr.ops) == 1 {
 				continue
 			}
-			coded, err := ms.code(ctx, gr, &levels[0])
-			if err != nil {
+			at := func(ops []int) *variant {
+				return &variant{name: "experts", from: gr.stage, f: ms.f, level: func(op *doc.Op) *doc.Level {
+					for _, i := range ops {
+						if p.Ops[i].ID == op.ID {
+							return &levels[0]
+						}
+					}
+					return nil
+				}}
+			}
+			all := at(gr.ops)
+			all.split = &gr
+			variants := []*variant{all}
+			for _, one := range gr.ops {
+				variants = append(variants, at([]int{one}))
+			}
+			if err := ms.measure(ctx, data, variants, true); err != nil {
 				t.Fatal(err)
 			}
-			shares, err := ms.expertShares(gr, coded)
-			if err != nil {
-				t.Fatal(err)
-			}
+			shares := all.score.shares
 			var each []float64
 			var sum float64
-			for _, one := range gr.ops {
-				docs, err := ms.branch(gr.stage, func(op int) *arch.Weights {
-					if op == one {
-						return coded(op)
-					}
-					return ms.dense.Weights(op)
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				kl, _ := Mean(docs)
+			for _, v := range variants[1:] {
+				kl, _ := Mean(v.score.docs)
 				each = append(each, kl)
 				sum += kl
 			}

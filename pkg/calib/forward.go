@@ -77,11 +77,16 @@ type Forward struct {
 // NewForward makes a forward pass for sequences of up to tokens, with a KV
 // cache of kvType.
 func NewForward(b backend.Backend, p *doc.Profile, tokens int, kvType string) (*Forward, error) {
+	return newForward(b, p, tokens, tokens, kvType)
+}
+
+// newForward is NewForward where only some rows go through the head at a time.
+func newForward(b backend.Backend, p *doc.Profile, tokens, logitRows int, kvType string) (*Forward, error) {
 	st, err := stages(p)
 	if err != nil {
 		return nil, err
 	}
-	g, err := arch.New(b, &p.Architecture, arch.Options{Context: tokens, KVType: kvType, Chunk: tokens, LogitRows: tokens})
+	g, err := arch.New(b, &p.Architecture, arch.Options{Context: tokens, KVType: kvType, Chunk: tokens, LogitRows: min(tokens, logitRows)})
 	if err != nil {
 		return nil, err
 	}

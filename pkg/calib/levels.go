@@ -14,7 +14,8 @@ import (
 // LevelSpec says which levels are measured.
 type LevelSpec struct {
 	// Levels are widths in bits, joined by + for a skeleton with residuals:
-	// "2", "4", "16", "2+2", "3+2".
+	// "2", "4", "16", "2+2", "3+2"; a width may have a group of its own, as in
+	// "3+2g128".
 	Levels []string
 	Group  int
 	Scale  string // "bf16", "f16"
@@ -29,11 +30,16 @@ func (s LevelSpec) Expand() ([]doc.Encoding, []doc.Level, error) {
 	for _, text := range s.Levels {
 		var l doc.Level
 		for i, part := range strings.Split(text, "+") {
-			bits, err := strconv.Atoi(part)
-			if err != nil {
-				return nil, nil, fmt.Errorf("level %q: want widths in bits such as 4 or 3+2", text)
+			width, group, ok := strings.Cut(part, "g")
+			bits, err := strconv.Atoi(width)
+			own := s
+			if ok && err == nil {
+				own.Group, err = strconv.Atoi(group)
 			}
-			e, err := s.encoding(bits, i > 0)
+			if err != nil {
+				return nil, nil, fmt.Errorf("level %q: want widths in bits such as 4, 3+2 or 4g32", text)
+			}
+			e, err := own.encoding(bits, i > 0)
 			if err != nil {
 				return nil, nil, fmt.Errorf("level %q: %w", text, err)
 			}

@@ -2,10 +2,10 @@ package calib
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"substrate/pkg/doc"
-	"substrate/pkg/quant"
 )
 
 // additiveError bounds how far the KL of a whole plan lies from the sum of its
@@ -21,46 +21,62 @@ func additiveLink() doc.Link {
 
 // linkSpends are the plans that the link is fitted on: mixes of least summed
 // KL that spend these shares of what lies between the smallest plan and the
-// largest, and every dedicated level alone.
-var linkSpends = []float64{0.04, 0.1, 0.18, 0.28, 0.4, 0.55}
+// largest. A planner makes such mixes, and they lose more than their sum says:
+// whatever was underestimated gets the fewest bits.
+var linkSpends = []float64{0.03, 0.06, 0.1, 0.15, 0.21, 0.28, 0.36, 0.45, 0.55}
 
 // minLinkPlans is the least number of plans worth a fit of two parameters.
 const minLinkPlans = 4
 
-// fitLink measures whole plans on text that no item was measured on, and fits
-// how their KL follows from the sum of their items'.
-func (m *measurement) fitLink(ctx context.Context, t *doc.Table) (doc.Link, error) {
-	plans := linkPlans(t)
-	c := &comparison{b: m.b, p: m.p, ref: m.dense, rf: m.f, s: m.s, data: m.opt.Link, opt: VerifyOptions{Progress: m.opt.Progress}}
-	var err error
-	if c.mf, err = NewForward(m.b, m.p, c.data.Longest(), "f32"); err != nil {
-		return doc.Link{}, err
+// wholePlans measures whole plans on text that no item was measured on: it
+// fits how their KL follows from the sum of their items', and measures what int8
+// activations add to the KL of the widest codes. Routing is watched on the way.
+func (m *measurement) wholePlans(ctx context.Context, t *doc.Table, data *Data) (link doc.Link, int8KL float64, err error) {
+	plans := mixes(t, linkSpends)
+	var variants []*variant
+	for i, p := range plans {
+		variants = append(variants, &variant{name: fmt.Sprintf("plan %d", i), f: m.f, level: m.planLevels(t, p)})
 	}
-	var models []logits
-	for _, p := range plans {
-		coded, err := LoadCoded(ctx, m.b, m.p, m.planRecords(t, p))
-		defer coded.Free()
-		if err != nil {
-			return doc.Link{}, err
-		}
-		models = append(models, c.whole(coded))
+	widest := m.widest()
+	if m.int8 != nil && widest != nil {
+		level := func(*doc.Op) *doc.Level { return widest }
+		variants = append(variants,
+			&variant{name: "all " + widest.ID, f: m.f, level: level},
+			&variant{name: "all " + widest.ID + " int8", f: m.int8, level: level})
 	}
-	scores, err := c.scores(ctx, models)
-	if err != nil {
-		return doc.Link{}, err
+	if err := m.measure(ctx, data, variants, false); err != nil {
+		return link, 0, err
 	}
 	var points []linkPoint
-	for i, docs := range scores {
-		kl, _ := Mean(docs)
+	for i := range plans {
+		kl, _ := Mean(variants[i].score.docs)
 		if sum := summedKL(t, plans[i]); sum > 10*t.Floor && kl > 10*t.Floor && sum > 0 {
 			points = append(points, linkPoint{math.Log(sum), math.Log(kl)})
 		}
 	}
-	return linkOf(points), nil
+	if len(variants) > len(plans) {
+		exact, _ := Mean(variants[len(plans)].score.docs)
+		rounded, _ := Mean(variants[len(plans)+1].score.docs)
+		int8KL = max(0, rounded-exact)
+	}
+	return linkOf(points), int8KL, nil
 }
 
-// planRecords encodes every op at its level in a plan.
-func (m *measurement) planRecords(t *doc.Table, plan []int) Records {
+// widest is the level of one record with most bits below 16, nil if no level
+// has codes.
+func (m *measurement) widest() (widest *doc.Level) {
+	bits := 0
+	for i := range m.opt.Levels {
+		l := &m.opt.Levels[i]
+		if e := m.coder.encodings[l.Encodings[0]]; len(l.Encodings) == 1 && e.Bits < 16 && e.Bits > bits {
+			widest, bits = l, e.Bits
+		}
+	}
+	return widest
+}
+
+// planLevels says which level each op has in a plan.
+func (m *measurement) planLevels(t *doc.Table, plan []int) func(op *doc.Op) *doc.Level {
 	levels := make(map[string]*doc.Level, len(t.Items))
 	for i := range t.Items {
 		for j := range m.opt.Levels {
@@ -69,29 +85,7 @@ func (m *measurement) planRecords(t *doc.Table, plan []int) Records {
 			}
 		}
 	}
-	return func(ctx context.Context, op *doc.Op) ([]quant.Record, error) {
-		return m.coder.records(ctx, op, levels[op.ID])
-	}
-}
-
-// linkPlans are whole plans: by item of a table, the index of its level.
-func linkPlans(t *doc.Table) [][]int {
-	var plans [][]int
-	for l := range t.Levels {
-		if len(t.Levels[l].Encodings) > 1 {
-			continue
-		}
-		plan := make([]int, len(t.Items))
-		for i := range t.Items {
-			for j := range t.Items[i].Levels {
-				if t.Items[i].Levels[j].Level == t.Levels[l].ID {
-					plan[i] = j
-				}
-			}
-		}
-		plans = append(plans, plan)
-	}
-	return append(plans, mixes(t, linkSpends)...)
+	return func(op *doc.Op) *doc.Level { return levels[op.ID] }
 }
 
 // summedKL adds up a plan's items.

@@ -72,7 +72,7 @@ func TestFitLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := &table.Link
-		if l.Source != "fitted" || l.Plans < 8 || !(l.Error > 0 && l.Error < 0.6) || len(table.Data) != 2 {
+		if l.Source != "fitted" || l.Plans < 7 || !(l.Error > 0 && l.Error < 0.6) || len(table.Data) != 2 {
 			t.Errorf("link %+v of %d parts of text", l, len(table.Data))
 		}
 		t.Logf("link %+v", l)

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"testing"
 
-	"substrate/pkg/arch"
 	"substrate/pkg/backend/ref"
 	"substrate/pkg/doc"
 	"substrate/pkg/model"
@@ -96,56 +95,79 @@ func TestMeasure(t *testing.T) {
 	})
 }
 
-// TestBranchFromTheMiddle compares a branch that starts at a saved residual
-// stream with a full run of the same weights.
-func TestBranchFromTheMiddle(t *testing.T) {
+// A sweep scores what whole runs of the same weights score, one variant after
+// another, however few streams there is memory for.
+func TestSweepIsWholeRuns(t *testing.T) {
 	eachGolden(t, func(t *testing.T, dir string, g *golden, m *model.Model) {
-		if filepath.Base(dir) != "qwen3moe-mixed" {
-			t.Skip("one model has every kind of stage")
+		if base := filepath.Base(dir); base != "qwen3moe-mixed" && base != "llama-gqa" {
+			t.Skip("these have every kind of stage, and a tied embedding")
 		}
+		ctx := context.Background()
 		b := ref.Open(2)
 		defer b.Close()
 		data, p := testData(t, m, g), m.Profile()
-		reference, err := LoadDense(context.Background(), b, m, func(int64, int64) {})
+		encodings, levels, err := LevelSpec{Levels: []string{"2+2"}, Group: 32, Scale: "bf16", Fit: "lsq"}.Expand()
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := NewForward(b, p, data.Longest(), "f32")
+		sweep := func(opt MeasureOptions) (*measurement, []*variant) {
+			opt.Encodings, opt.Levels, opt.Threads, opt.Progress = encodings, levels, 2, func(int, int) {}
+			ms, err := newMeasurement(b, m, data, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			variants := ms.itemVariants()
+			if err := ms.measure(ctx, data, variants, true); err != nil {
+				t.Fatal(err)
+			}
+			return ms, variants
+		}
+		ms, variants := sweep(MeasureOptions{})
+		exact, err := LoadDense(ctx, b, m, func(int64, int64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ms := &measurement{b: b, p: p, data: data, dense: reference, f: f, coded: map[string][]*dense{},
-			s: scorer{vocab: p.Architecture.VocabSize, threads: 2}}
-		if err := ms.reference(context.Background()); err != nil {
+		defer exact.Free()
+		ms.coder.enc.Source, ms.coder.encodings["f32"] = m, &denseEncoding
+		c := &comparison{b: b, p: p, ref: exact, data: data, s: scorer{vocab: p.Architecture.VocabSize, threads: 2}, opt: VerifyOptions{Progress: func(int, int) {}}}
+		if c.rf, err = NewForward(b, p, data.Longest(), "f32"); err != nil {
 			t.Fatal(err)
 		}
-		// Zero one op's first matrix and score from its stage, and from the start.
-		for _, stage := range []int{1, 4, len(f.stages) - 1} {
-			op := f.stages[stage].op
-			if f.stages[stage].kind == doc.KindLMHead {
-				op = owner(p, f.stages[stage].head)
-			}
-			saved := reference.Tensor(op, 0)
-			before := append([]float32(nil), saved...)
-			for i := range saved {
-				saved[i] *= 1.1
-			}
-			w := func(i int) *arch.Weights { return reference.Weights(i) }
-			fromStage, err := ms.branch(stage, w)
+		c.mf = c.rf
+		for _, v := range variants {
+			coded, err := LoadCoded(ctx, b, p, func(ctx context.Context, op *doc.Op) ([]quant.Record, error) {
+				level := v.level(op)
+				if level == nil {
+					return ms.coder.records(ctx, op, &doc.Level{ID: "f32", Encodings: []string{"f32"}})
+				}
+				return ms.coder.records(ctx, op, level)
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			full, err := ms.branch(0, w)
+			docs, err := c.scores(ctx, []logits{c.whole(coded)})
+			coded.Free()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if stage < len(f.stages)-1 && !reflect.DeepEqual(fromStage, full) {
-				t.Errorf("stage %d: branch scores %v, the full run %v", stage, fromStage[0].KL, full[0].KL)
+			want, _ := Mean(docs[0])
+			got, _ := Mean(v.score.docs)
+			if math.Abs(got-want) > 1e-7+1e-4*want || (v.name != "reference") != (got > 1e-6) {
+				t.Errorf("%s: KL %g, a whole run has %g", v.name, got, want)
 			}
-			if full[0].KL == 0 {
-				t.Errorf("stage %d: changed weights score no KL", stage)
+		}
+		// With memory for five streams, and with all of them on disk.
+		stream := newStreamPool(data, p.Architecture.HiddenSize, 0, 0, "").bytes()
+		for _, opt := range []MeasureOptions{
+			{WorkRAM: ms.stageBytes(data) + 12*stream},
+			{WorkRAM: ms.stageBytes(data), SpillMax: 12 * stream, SpillDir: t.TempDir()},
+		} {
+			_, again := sweep(opt)
+			for i, v := range again {
+				if !reflect.DeepEqual(v.score, variants[i].score) {
+					t.Errorf("%s: another score in %d bytes", v.name, opt.WorkRAM)
+				}
 			}
-			copy(saved, before)
 		}
 	})
 }

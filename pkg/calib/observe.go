@@ -14,21 +14,32 @@ import (
 type moments struct {
 	sum  map[string][]float64
 	rows map[string]int64
+	gram map[string]*gramSum
 }
 
-func (m *moments) add(role string, x []float32, cols int) {
+// add takes rows of an input. limit is how many rows of it may be kept for its
+// Gram matrix, to which they are added times weights, nil for 1: an expert's
+// error counts as much as its output does. x is spoilt.
+func (m *moments) add(role string, x, weights []float32, cols, limit int, gemm backend.GEMM) {
 	if m.sum == nil {
-		m.sum, m.rows = map[string][]float64{}, map[string]int64{}
+		m.sum, m.rows, m.gram = map[string][]float64{}, map[string]int64{}, map[string]*gramSum{}
 	}
 	sum := m.sum[role]
 	if sum == nil {
 		sum = make([]float64, cols)
 		m.sum[role] = sum
+		m.gram[role] = &gramSum{cols: cols, limit: limit, stride: 1}
 	}
 	for i, v := range x {
 		sum[i%cols] += float64(v) * float64(v)
 	}
 	m.rows[role] += int64(len(x) / cols)
+	for i, w := range weights {
+		for j := range cols {
+			x[i*cols+j] *= w
+		}
+	}
+	m.gram[role].add(gemm, x)
 }
 
 // observer collects moments and routing while the reference runs.
@@ -38,8 +49,13 @@ type observer struct {
 	m       []moments // by op
 	routing []routing // by layer
 	at      int       // stage that runs
-	host    []float32
-	inner   []float32
+	stats   *quant.Stats
+	limit   int // rows of an input that may be kept for its Gram matrix
+	gemm    backend.GEMM
+	// routesOnly: inputs of matrices are not watched.
+	routesOnly bool
+	host       []float32
+	inner      []float32
 
 	// Registers to run one expert's products apart, whose inner input the
 	// backend does not show otherwise.
@@ -51,7 +67,7 @@ type observer struct {
 
 func newObserver(f *Forward, p *doc.Profile, tokens int) (*observer, error) {
 	a := &p.Architecture
-	o := &observer{f: f, p: p, m: make([]moments, len(p.Ops)), routing: newRouting(a)}
+	o := &observer{f: f, p: p, m: make([]moments, len(p.Ops)), routing: newRouting(a), stats: quant.NewStats()}
 	if len(a.MoELayers) == 0 {
 		return o, nil
 	}
@@ -67,24 +83,10 @@ func newObserver(f *Forward, p *doc.Profile, tokens int) (*observer, error) {
 	return o, nil
 }
 
-// run makes one reference step with everything observed.
-func (o *observer) run(ids []int32, w Lookup, before func(stage int)) error {
-	o.f.G.Observe = o.observe
-	o.f.Routed = func(layer int, r *arch.Routes) error { return o.routed(layer, r, w) }
-	defer func() { o.f.G.Observe, o.f.Routed = nil, nil }()
-	err := o.f.Run(ids, 0, w, func(stage int) {
-		o.at = stage
-		if before != nil {
-			before(stage)
-		}
-	})
-	if err == nil {
-		err = o.err
-	}
-	return err
-}
-
 func (o *observer) observe(role string, x backend.Tensor) {
+	if o.routesOnly {
+		return
+	}
 	s := &o.f.stages[o.at]
 	op := s.op
 	switch {
@@ -97,7 +99,7 @@ func (o *observer) observe(role string, x backend.Tensor) {
 		o.err = o.read(x)
 	}
 	if o.err == nil {
-		o.m[op].add(role, o.host, inputs(&o.p.Ops[op], role, x.Cols))
+		o.add(op, role, o.host, nil, inputs(&o.p.Ops[op], role, x.Cols))
 	}
 }
 
@@ -143,12 +145,16 @@ func (o *observer) readInner(gate, up backend.Tensor) error {
 func (o *observer) routed(layer int, r *arch.Routes, w Lookup) error {
 	b, rows := o.f.B, o.f.G.Rows()
 	o.routing[layer].add(r, rows)
+	if o.routesOnly {
+		return nil
+	}
 	x := o.f.G.Normalised()
 	if err := o.read(x); err != nil {
 		return err
 	}
 	all := append([]float32(nil), o.host...)
 	s := &o.f.stages[o.at]
+	var weights []float32
 	for _, e := range r.Experts {
 		in := r.Rows(e)
 		op := s.experts + int(e)
@@ -156,33 +162,51 @@ func (o *observer) routed(layer int, r *arch.Routes, w Lookup) error {
 		for _, row := range in {
 			gathered = append(gathered, all[int(row)*x.Cols:(int(row)+1)*x.Cols]...)
 		}
-		o.m[op].add(doc.RoleGate, gathered, x.Cols)
 		ew := w(op)
 		ex, gate, up := o.x.Head(len(in)), o.gate.Head(len(in)), o.up.Head(len(in))
 		b.Load(ex, gathered)
+		weights = r.RowWeights(weights[:0], e)
+		o.add(op, doc.RoleGate, gathered, weights, x.Cols)
 		o.dsts, o.ws = [2]backend.Tensor{gate, up}, [2]*backend.Linear{&ew.Gate, &ew.Up}
 		b.Linears(o.dsts[:], ex, o.ws[:])
 		if err := o.readInner(gate, up); err != nil {
 			return fmt.Errorf("layer %d, expert %d: %w", layer, e, err)
 		}
-		o.m[op].add(doc.RoleDown, o.host, gate.Cols)
+		o.add(op, doc.RoleDown, o.host, weights, gate.Cols)
 	}
 	return nil
 }
 
-// stats gives the moments the form that sb-pack reads.
-func (o *observer) stats() (*quant.Stats, error) {
-	stats := quant.NewStats()
-	for i := range o.p.Ops {
+// collectGrams makes the observer keep what gptq needs, in no more than bytes.
+func (o *observer) collectGrams(bytes int64, tokens int, gemm backend.GEMM) {
+	if gemm == nil {
+		gemm = backend.PlainGEMM
+	}
+	o.limit, o.gemm, o.stats.GEMM = quant.GramLimit(gramInputs(o.p, tokens), bytes), gemm, gemm
+}
+
+func (o *observer) add(op int, role string, x, weights []float32, cols int) {
+	o.m[op].add(role, x, weights, cols, o.limit, o.gemm)
+}
+
+// flush hands what a finished stage saw to the statistics.
+func (o *observer) flush() error {
+	for i := range o.m {
+		id := o.p.Ops[i].ID
 		for role, sum := range o.m[i].sum {
+			n := o.m[i].rows[role]
 			mean := make([]float32, len(sum))
 			for j, v := range sum {
-				mean[j] = float32(v / float64(o.m[i].rows[role]))
+				mean[j] = float32(v / float64(n))
 			}
-			if err := stats.Set(o.p.Ops[i].ID, role, o.m[i].rows[role], mean); err != nil {
-				return nil, err
+			if err := o.stats.Set(id, role, n, mean); err != nil {
+				return err
+			}
+			if err := o.m[i].gram[role].set(o.gemm, o.stats, id, role); err != nil {
+				return err
 			}
 		}
+		o.m[i] = moments{}
 	}
-	return stats, nil
+	return nil
 }

@@ -42,30 +42,31 @@ type reference struct {
 	next []float32
 }
 
-// prepare makes the reference of a sequence from fetched logits.
-func (s *scorer) prepare(r *reference, ids []int32) {
-	n := len(ids) - 1
+// prepare makes the reference of positions from fetched logits; next are the
+// tokens that follow each.
+func (s *scorer) prepare(r *reference, next []int32) {
+	n := len(next)
 	for len(r.at) < n {
 		r.at = append(r.at, Reference{})
 	}
 	r.at = r.at[:n]
 	r.next = r.next[:0]
 	s.parallel(n, func(i int) { r.at[i].Prepare(s.row(i)) })
-	for i := range n {
-		r.next = append(r.next, s.row(i)[ids[i+1]])
+	for i, id := range next {
+		r.next = append(r.next, s.row(i)[id])
 	}
 }
 
-// score adds the fetched logits of a sequence to a document's score.
-func (s *scorer) score(sum *Score, r *reference, ids []int32) {
-	n := len(ids) - 1
+// score adds the fetched logits of the same positions to a document's score.
+func (s *scorer) score(sum *Score, r *reference, next []int32) {
+	n := len(next)
 	if cap(s.rows) < n {
 		s.rows = make([]Row, n)
 	}
 	s.rows = s.rows[:n]
 	s.parallel(n, func(i int) { s.rows[i] = r.at[i].Compare(s.row(i)) })
-	for i := range n {
-		sum.Add(&r.at[i], s.rows[i], s.row(i)[ids[i+1]], r.next[i])
+	for i, id := range next {
+		sum.Add(&r.at[i], s.rows[i], s.row(i)[id], r.next[i])
 	}
 }
 

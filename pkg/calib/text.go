@@ -110,6 +110,15 @@ func (d *Data) Longest() int {
 	return n
 }
 
+// Tokens is the number of tokens that a model sees.
+func (d *Data) Tokens() int {
+	n := 0
+	for _, s := range d.Sequences {
+		n += len(s.IDs)
+	}
+	return n
+}
+
 // SplitDocuments gives documents without a part one, in turn fit, link and
 // test, so that equal input always splits equally.
 func SplitDocuments(docs []Document) {

@@ -236,12 +236,12 @@ func (c *comparison) scores(ctx context.Context, models []logits) ([][]Score, er
 		if err := c.s.fetch(c.rf, len(seq.IDs)); err != nil {
 			return nil, err
 		}
-		c.s.prepare(&at, seq.IDs)
+		c.s.prepare(&at, seq.IDs[1:])
 		for i, model := range models {
 			if err := model(ctx, seq.IDs); err != nil {
 				return nil, err
 			}
-			c.s.score(&scores[i][seq.Document], &at, seq.IDs)
+			c.s.score(&scores[i][seq.Document], &at, seq.IDs[1:])
 		}
 		c.opt.Progress(n+1, len(c.data.Sequences))
 	}

@@ -143,6 +143,17 @@ func dots(a, x, y, z, u []float64) (s0, s1, s2, s3 float64) {
 // input, the next level or the next expert of a layer.
 const keptBytes = 96 << 20
 
+// FitBytes is what an encoder holds for a fit to a matrix of cols inputs,
+// beside [WorkBytes] for each goroutine.
+func FitBytes(fit string, cols int) int64 {
+	if fit != "gptq" {
+		return 0
+	}
+	// The Gram matrix, the curvature, its decomposition in float64, and what
+	// is kept of others.
+	return 20*int64(cols)*int64(cols) + keptBytes
+}
+
 // keptCurvature is a curvature by what it depends on.
 type keptCurvature struct {
 	key curvatureKey
@@ -161,7 +172,7 @@ func (s *Stats) curvature(op *doc.Op, role string, cols, group int) (*curvature,
 	if s == nil {
 		return nil, nil
 	}
-	key := curvatureKey{inputName(op.ID, role), group, gptqDamping}
+	key := curvatureKey{InputName(op.ID, role), group, gptqDamping}
 	if op.Kind == doc.KindEmbedding {
 		key.damping = lookupDamping
 	}

@@ -58,7 +58,7 @@ func (s *Stats) SetRows(op, role string, x []float32, cols int) error {
 }
 
 func (s *Stats) setGrams(op, role string, g grams) error {
-	name := inputName(op, role)
+	name := InputName(op, role)
 	if err := checkGrams("", name, &g, g.data); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func checkGrams(file, name string, g *grams, data []byte) error {
 // expertGramTokens is how many tokens an expert must have seen for its own
 // Gram matrix to weigh as much as its layer's. It is more than for moments:
 // there are as many numbers per token to estimate as inputs.
-const expertGramTokens = 128
+const expertGramTokens = 64
 
 // layerGram is the mean Gram matrix of a layer's experts, the last one asked
 // for.
@@ -106,7 +106,7 @@ func (s *Stats) Gram(op, role string, cols int) ([]float32, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := inputName(op, role)
+	name := InputName(op, role)
 	own, err := s.gram(name, cols)
 	if err != nil {
 		return nil, err

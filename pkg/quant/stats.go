@@ -73,7 +73,7 @@ func NewStats() *Stats {
 
 // Set gives the mean of x^2 over tokens rows of the input of a matrix.
 func (s *Stats) Set(op, role string, tokens int64, mean []float32) error {
-	name := inputName(op, role)
+	name := InputName(op, role)
 	if !strings.Contains(name, ".") || tokens < 0 || tokens > doc.MaxInteger || len(mean) == 0 {
 		return statsErrorf("", "op %q, role %q: %d values from %d tokens", op, role, len(mean), tokens)
 	}
@@ -97,8 +97,8 @@ func checkMoments(file, name string, mean []float32) error {
 	return nil
 }
 
-// inputName names the input that a matrix reads.
-func inputName(op, role string) string {
+// InputName names the input that a matrix reads.
+func InputName(op, role string) string {
 	switch role {
 	case doc.RoleK, doc.RoleV:
 		role = doc.RoleQ
@@ -126,7 +126,7 @@ func (s *Stats) Moments(op, role string, cols int) ([]float32, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := inputName(op, role)
+	name := InputName(op, role)
 	own, ok := s.inputs[name]
 	if ok && own.cols != cols {
 		return nil, statsErrorf(s.name, "input %q has %d values, the matrix %d columns: the statistics are of another model", name, own.cols, cols)
@@ -230,6 +230,13 @@ func (s *Stats) read(name string, in input) ([]float32, error) {
 		mean[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 	}
 	return mean, checkMoments(s.name, name, mean)
+}
+
+// Use makes heavy loops run on gemm.
+func (s *Stats) Use(gemm backend.GEMM) {
+	if s != nil {
+		s.GEMM = gemm
+	}
 }
 
 // SHA256 is the digest of the file that s was read from, "" for statistics in
