@@ -56,6 +56,7 @@ func Feasible(q Question) (*doc.Feasibility, error) {
 	default:
 		return nil, err
 	}
+	f.Styles = s.styles()
 	least := s.axes(f, infeasible)
 	if infeasible != nil {
 		r := relaxer{solver: s, report: f, least: least, command: q.Command}

@@ -139,3 +139,39 @@ func TestTwoGigabytes(t *testing.T) {
 func originalTable(t testing.TB) *doc.Table {
 	return table(t, synth.Shape{Layers: 27, Experts: 64, TopK: 8}, synth.Losses{SensitiveLayers: []int{0, 1, 25, 26}})
 }
+
+// Each style is what it says, none is better than the plan of all styles, and
+// where nothing fits without streaming, streaming does.
+func TestStyles(t *testing.T) {
+	in := tinyMoE(t)
+	least := smallestRAM(t, in)
+	for name, c := range map[string]struct {
+		ram    int64
+		static bool
+	}{"small": {least + 200<<10, false}, "large": {least + 6<<20, true}} {
+		t.Run(name, func(t *testing.T) {
+			f, err := plan.Feasible(plan.Question{Table: in, Input: doc.InputTable, Budget: doc.Budget{MaxRAMBytes: c.ram, TargetTokensPerSec: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(f.Styles) != 3 || f.Styles[0].Style != doc.StyleStatic || f.Styles[1].Style != doc.StyleSkeletons || f.Styles[2].Style != doc.StyleStreamed {
+				t.Fatalf("styles %+v", f.Styles)
+			}
+			if f.Styles[0].OK != c.static || !f.Styles[2].OK {
+				t.Errorf("styles %+v", f.Styles)
+			}
+			for _, s := range f.Styles {
+				switch {
+				case !s.OK:
+					if s.Reason == "" {
+						t.Errorf("%s: no reason", s.Style)
+					}
+				case s.KL < f.Predicted.KL*(1-1e-2)-in.Floor:
+					t.Errorf("%s: KL %v, the plan has %v", s.Style, s.KL, f.Predicted.KL)
+				case s.Style == doc.StyleStatic && s.ReadBytesPerToken != 0:
+					t.Errorf("a static mix reads %d bytes", s.ReadBytesPerToken)
+				}
+			}
+		})
+	}
+}

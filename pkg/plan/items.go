@@ -69,6 +69,7 @@ type moeLayer struct {
 
 	classes  classes
 	limit    int       // classes that the experts may take together
+	resident bool      // all of them, whatever the mode is
 	upgrades []upgrade // banks for upgrades
 	ids      int       // different levels of the experts
 	idOf     [][]int   // per expert and level: number of the level among those

@@ -92,7 +92,8 @@ func (x *layerPricer) decide(n int, pr *prices, slots bool) chosen {
 	best := chosen{cost: math.Inf(1)}
 	cost := x.costs(l, nil, pr)
 	var places []float64 // per class: what its places cost more than all experts resident at it
-	if slots {
+	streams := slots && !l.resident
+	if streams {
 		places = x.places(l, pr)
 	}
 	x.tries = x.tries[:0]
@@ -100,7 +101,7 @@ func (x *layerPricer) decide(n int, pr *prices, slots bool) chosen {
 		if sum < best.cost {
 			best = chosen{set: set, cost: sum}
 		}
-		if slots {
+		if streams {
 			x.tries = append(x.tries, try{set, sum + places[set.lowest()]})
 		}
 	})
