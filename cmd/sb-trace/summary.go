@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/spf13/pflag"
@@ -20,12 +19,13 @@ func summaryVerb() cli.Verb {
 		Example: "sb-trace summary t.jsonl\nsb-trace summary --json t.jsonl | jq .read_bytes_per_token",
 		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
 			json := cli.JSONFlag(fs)
-			return func(_ context.Context, env *cli.Env, args []string) error {
-				name, b, err := env.ReadDocument(cli.Arg(args, 0))
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				name, r, err := env.OpenLines(cli.Arg(args, 0))
 				if err != nil {
 					return err
 				}
-				s, err := trace.Summarize(name, bytes.NewReader(b))
+				defer r.Close()
+				s, err := cli.Await(ctx, func() (*trace.Summary, error) { return trace.Summarize(name, r) })
 				if err != nil {
 					return err
 				}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/spf13/pflag"
@@ -20,12 +19,14 @@ func validateVerb() cli.Verb {
 			"first line that is wrong otherwise. Nothing is printed for a good trace.",
 		Example: "sb-trace validate t.jsonl",
 		Setup: func(*pflag.FlagSet) cli.RunFunc {
-			return func(_ context.Context, env *cli.Env, args []string) error {
-				name, b, err := env.ReadDocument(cli.Arg(args, 0))
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				name, r, err := env.OpenLines(cli.Arg(args, 0))
 				if err != nil {
 					return err
 				}
-				return trace.Validate(name, bytes.NewReader(b))
+				defer r.Close()
+				_, err = cli.Await(ctx, func() (struct{}, error) { return struct{}{}, trace.Validate(name, r) })
+				return err
 			}
 		},
 	}
