@@ -9,7 +9,7 @@ TOOLS   := sb-synth sb-calibrate sb-plan sb-feasible sb-pack sb-run sb-trace
 # How often each fuzz target runs in `make fuzz`.
 FUZZ    ?= 5000x
 
-.PHONY: all build demo test test-race test-cap test-nocgo lint fuzz bench install clean schema man mlx test-mlx bench-mlx mac-build
+.PHONY: all build demo demo-tiers test test-race test-cap test-nocgo lint fuzz bench install clean schema man mlx test-mlx bench-mlx mac-build
 
 all: build
 
@@ -22,6 +22,10 @@ build:
 # CAP the memory cap of the run; see scripts/demo.
 demo: build $(filter mlx,$(BACKEND))
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
+
+# Scripted disagreement: tiers up at the next token, and back; a plot.
+demo-tiers: build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo-tiers
 
 test:
 	$(GO) vet ./...

@@ -28,7 +28,7 @@ func (f *runFlags) generate(ctx context.Context, env *cli.Env, r *run.Run, t *to
 // the end of the trace and says on stderr what the run did.
 func (f *runFlags) finish(ctx context.Context, env *cli.Env, r *run.Run, res *run.Result, err error) (code int, _ error) {
 	if err == nil && !res.Within() {
-		err = cli.AboveCap("the measured peak of %d bytes is above the cap of %d: this must never happen, please report it with a trace", res.PeakBytes, res.CapBytes)
+		err = aboveCap(res)
 	}
 	code = cli.ExitOK
 	if err != nil {
@@ -40,6 +40,11 @@ func (f *runFlags) finish(ctx context.Context, env *cli.Env, r *run.Run, res *ru
 	err = errors.Join(err, r.End(res, code))
 	summarize(env, res)
 	return code, err
+}
+
+// aboveCap is the error of a broken promise.
+func aboveCap(res *run.Result) error {
+	return cli.AboveCap("the measured peak of %d bytes is above the cap of %d: this must never happen, please report it with a trace", res.PeakBytes, res.CapBytes)
 }
 
 // summarize tells on stderr what the run did.

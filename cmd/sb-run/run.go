@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -36,6 +37,8 @@ type runFlags struct {
 	kv          string
 	plan        string
 	forced      *string
+	batch       *string
+	verifier    *string
 	trace       *string
 	traceVolume string
 	raw         bool
@@ -50,13 +53,16 @@ func runVerb() cli.Verb {
 			"Everything that the run will hold is added up before it starts: if that does not fit the cap, or the cap does not fit the " +
 			"machine, the run is refused with the smallest budget that works. At the end the measured peak is compared with the cap.\n\n" +
 			"Mode scheduled runs each op at the plan's default tier; its output is the same whatever the disk does. Mode exact runs each op " +
-			"at the plan's top tier, which is not the precision of the source.",
+			"at the plan's top tier, which is not the precision of the source. Mode fastest is scheduled with deadlines: records that are late " +
+			"have the plan's fallbacks, and drift from the plan's forecast brings ops back to their default tier; its output may vary.\n\n" +
+			"--batch answers requests, JSON lines such as {\"format\":\"sb.request/1\",\"id\":\"1\",\"prompt\":\"...\"}, each from a clean start, and prints a " +
+			"line for each. SIGTERM ends it after the answer at hand.",
 		Example: "sb-run m.sb --max-ram 64M -p \"The capital of France is\"\necho \"Once upon a time\" | sb-run m.sb -n 100 --trace t.jsonl",
 		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
 			f := &runFlags{maxRAM: cli.MaxRAMFlag(fs)}
 			fs.StringVarP(&f.prompt, "prompt", "p", "", "continue this `TEXT` (default: stdin)")
 			fs.IntVarP(&f.maxTokens, "max-tokens", "n", 256, "stop after `N` tokens; 0: when the context is full")
-			fs.StringVar(&f.mode, "mode", "scheduled", "`MODE` scheduled or exact")
+			fs.StringVar(&f.mode, "mode", "scheduled", "`MODE` scheduled, exact or fastest")
 			fs.IntVar(&f.context, "context", 0, "room for `N` tokens, prompt and answer (default: the plan's)")
 			fs.StringVar(&f.kv, "kv", "", "`TYPE` of the KV cache, f32 or f16 (default: the plan's)")
 			f.sampling.define(fs)
@@ -64,6 +70,8 @@ func runVerb() cli.Verb {
 			fs.StringVar(&f.plan, "plan", "", "the `NAME` of a plan in the store (default: the largest that fits --max-ram, or the first)")
 			fs.BoolVar(&f.raw, "raw", false, "take the texts of special tokens in the prompt for those tokens, and add none")
 			f.forced = cli.PathFlag(fs, "forced", "", "decode the text of `FILE` whatever the model would say, and stop: for measurements")
+			f.batch = cli.PathFlag(fs, "batch", "", "answer the requests of `FILE`, one a line; - is stdin")
+			f.verifier = cli.PathFlag(fs, "verifier", "", "raise ops to higher tiers where the probes or the script of `FILE` find disagreement")
 			f.backend = backends.Define(fs)
 			f.trace = cli.PathFlag(fs, "trace", "", "write a trace to `FILE`, one JSON line per event")
 			fs.StringVar(&f.traceVolume, "trace-volume", "full", "how much the trace tells: `VOLUME` token or full")
@@ -107,6 +115,9 @@ func (f *runFlags) run(ctx context.Context, env *cli.Env, arg string) error {
 	if f.chat.on {
 		return f.converse(ctx, env, s, planName, t)
 	}
+	if *f.batch != "" {
+		return f.answerAll(ctx, env, s, planName, t)
+	}
 	prompt, err := f.encode(ctx, env, t, f.promptBytes(s, t))
 	if err != nil {
 		return err
@@ -133,6 +144,12 @@ func (f *runFlags) start(ctx context.Context, env *cli.Env, s *store.Store, plan
 	}
 	if err := f.force(t, options); err != nil {
 		return nil, nil, err
+	}
+	if options.Verifier, err = f.openVerifier(s); err != nil {
+		return nil, nil, err
+	}
+	if total := options.Environment.Total; options.CapBytes > total {
+		env.Warnf("the cap of %d bytes is more than this machine's memory of %d, which is what will be kept", options.CapBytes, total)
 	}
 	options.Tokenizer, options.PromptTokens, options.StopTokens = t.Bytes(), prompt, stops
 	out, err := f.openTrace(env, options)
@@ -168,6 +185,10 @@ func (f *runFlags) check() error {
 		return cli.Usage("--context %d: want at least 1", f.context)
 	case f.maxTokens < 0:
 		return cli.Usage("--max-tokens %d: want 0 or more", f.maxTokens)
+	case *f.batch != "" && (f.prompt != "" || f.chat.on || *f.forced != ""):
+		return cli.Usage("--batch: the prompts are in the requests; -p, --chat and --forced are for one")
+	case *f.batch != "" && *f.trace != "":
+		return cli.Usage("--trace is of one run: it does not go with --batch")
 	}
 	return errors.Join(f.sampling.check(), f.chat.check())
 }
@@ -176,7 +197,7 @@ func (f *runFlags) check() error {
 func (f *runFlags) openStore(env *cli.Env, arg string) (s *store.Store, planName string, err error) {
 	planName = f.plan
 	if arg == "-" {
-		if f.prompt == "" {
+		if f.prompt == "" && (*f.batch == "" || *f.batch == "-") {
 			return nil, "", cli.WithHint(cli.Usage("stdin is the packed line, so the prompt must be a flag"), "add -p TEXT")
 		}
 		name, b, err := env.ReadDocument(arg)
@@ -240,6 +261,32 @@ func (f *runFlags) encode(ctx context.Context, env *cli.Env, t *tokenizer.Tokeni
 		err = cli.Usage("the prompt is empty")
 	}
 	return ids, err
+}
+
+// openVerifier reads the document of --verifier.
+func (f *runFlags) openVerifier(s *store.Store) (run.Verifier, error) {
+	if *f.verifier == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(*f.verifier)
+	if err != nil {
+		return nil, cli.IO("--verifier %w", err)
+	}
+	d, err := doc.Read[doc.Verifier](*f.verifier, b)
+	if err != nil {
+		return nil, err
+	}
+	profile := &s.Manifest().Profile
+	for _, op := range d.Ops() {
+		if !slices.ContainsFunc(profile.Ops, func(o doc.Op) bool { return o.ID == op }) {
+			return nil, cli.No("--verifier %s: the model has no op %q", *f.verifier, op)
+		}
+	}
+	v, err := run.NewVerifier(d, profile.Architecture.HiddenSize)
+	if err != nil {
+		return nil, cli.No("--verifier %s: %w", *f.verifier, err)
+	}
+	return v, nil
 }
 
 // force has the run decode the text of --forced.

@@ -21,14 +21,14 @@ type Flags struct {
 // Define defines --backend, --activations and --threads.
 func Define(fs *pflag.FlagSet) *Flags {
 	f := new(Flags)
-	fs.StringVar(&f.Backend, "backend", defaultBackend(), "compute with `NAME`: cpu, mlx (Apple's MLX: see make mlx), or ref, the slow oracle")
+	fs.StringVar(&f.Backend, "backend", Default(), "compute with `NAME`: cpu, mlx (Apple's MLX: see make mlx), or ref, the slow oracle")
 	fs.StringVar(&f.Activations, "activations", "int8", "how the cpu backend sees the inputs of coded matrices: `TYPE` int8 or f32")
 	f.Threads = cli.ThreadsFlag(fs)
 	return f
 }
 
-// defaultBackend is the fastest backend that every machine of this build has.
-func defaultBackend() string {
+// Default is the fastest backend that every machine of this build has.
+func Default() string {
 	if cpu.Built {
 		return "cpu"
 	}

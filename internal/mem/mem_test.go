@@ -115,3 +115,15 @@ func FuzzParseStatus(f *testing.F) {
 		}
 	})
 }
+
+func TestParsePressure(t *testing.T) {
+	for text, want := range map[string]int64{
+		"some avg10=0.00 avg60=1.50 avg300=0.10 total=12345\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=77\n": 12345000,
+		"some avg10=0.00 total=0\n": 0, "some avg10=0.00 total=1": 1000,
+		"": 0, "full avg10=0.00 total=5\n": 0, "some total=x\n": 0, "some avg10=0\n total=3": 0, "some total=99999999999999999999": 0,
+	} {
+		if got := parsePressure([]byte(text)); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}

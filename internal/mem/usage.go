@@ -11,6 +11,12 @@ type Usage struct {
 	Anonymous int64 // RssAnon: heap, buffers, stacks; without mapped files. 0 where the system does not tell
 	Peak      int64 // VmHWM, the largest Resident so far; lifetime maximum of phys_footprint on macOS
 	Heap      int64 // of it, live and dead objects on the Go heap
+
+	// Swapped is what of the process is swapped out, Pressure how long in ns
+	// processes of this machine have waited for memory since the meter was
+	// opened (pressure stall information, "some"): signs of a machine that
+	// cannot keep what was promised. 0 where the system does not tell.
+	Swapped, Pressure int64
 }
 
 // heapMetric is the metric of Usage.Heap.
@@ -24,7 +30,32 @@ func parseStatus(text []byte) (Usage, error) {
 	if !ok1 || !ok2 || !ok3 {
 		return Usage{}, fmt.Errorf("/proc/self/status: no numbers of kB for VmRSS, RssAnon and VmHWM")
 	}
-	return Usage{Resident: resident, Anonymous: anonymous, Peak: peak}, nil
+	swapped, _ := kilobytes(text, "VmSwap:") // kernels without swap have no such line
+	return Usage{Resident: resident, Anonymous: anonymous, Peak: peak, Swapped: swapped}, nil
+}
+
+// parsePressure finds the total of the line "some" in the text of
+// /proc/pressure/memory, in ns; 0 if it is not there.
+func parsePressure(text []byte) int64 {
+	const name = "total="
+	if len(text) < 5 || string(text[:5]) != "some " {
+		return 0
+	}
+	if end := bytes.IndexByte(text, '\n'); end >= 0 {
+		text = text[:end]
+	}
+	at := bytes.Index(text, []byte(name))
+	if at < 0 {
+		return 0
+	}
+	var us int64
+	for _, c := range text[at+len(name):] {
+		if c < '0' || c > '9' || us > 1e15 {
+			return 0
+		}
+		us = us*10 + int64(c-'0')
+	}
+	return us * 1000
 }
 
 // kilobytes finds the line that starts with name and returns its number of

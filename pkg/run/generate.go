@@ -15,6 +15,7 @@ type Result struct {
 	Reason          string // as in doc.RunEnd
 	Tokens          int64  // generated
 	PromptTokens    int
+	ReusedTokens    int // of the prompt: their keys and values were there
 	PrefillNs       int64
 	DecodeNs        int64 // of the tokens after the first
 	ReadBytes       int64 // of records, since Open
@@ -58,6 +59,9 @@ var ErrStopString = errors.New("a stop string ends the answer")
 // The run starts from a clean state: what it generated before leaves no
 // trace in the result. The result is a function of store, plan, prompt, seed
 // and the backend's path, and is complete up to an error.
+//
+// Where the prompt begins as the one before, the keys and values of its whole
+// chunks are used again: they were computed from a clean start, too.
 func (r *Run) Generate(ctx context.Context, prompt []int32, most int, emit func(id int32) error) (Result, error) {
 	if len(prompt) == 0 {
 		return Result{}, fmt.Errorf("the prompt has no tokens")
@@ -68,9 +72,26 @@ func (r *Run) Generate(ctx context.Context, prompt []int32, most int, emit func(
 	if most < 1 {
 		most = r.opt.Context
 	}
+	cached := r.reusable(prompt)
 	r.begin()
-	g := &generation{Run: r, prompt: prompt, most: most, digest: newDigest()}
-	return g.generate(ctx, emit)
+	g := &generation{Run: r, prompt: prompt, cached: cached, most: most, digest: newDigest()}
+	g.sampler.see(prompt[:cached])
+	res, err := g.generate(ctx, emit)
+	if err == nil && r.mode != Fastest { // whose levels depend on the disk
+		r.prefix = append(r.prefix, prompt[:len(prompt)/r.chunk*r.chunk]...)
+	}
+	return res, err
+}
+
+// reusable is how many tokens at the start of a prompt the KV cache holds from
+// the prompt before: whole chunks, since the grouping of rows is a part of how
+// they are computed, and not the last token, whose logits are wanted.
+func (r *Run) reusable(prompt []int32) int {
+	n := 0
+	for n < len(r.prefix) && n < len(prompt)-1 && r.prefix[n] == prompt[n] {
+		n++
+	}
+	return n / r.chunk * r.chunk
 }
 
 // generation is one answer to a prompt.
@@ -132,6 +153,7 @@ func (g *generation) run(ctx context.Context, emit func(int32) error) (reason st
 
 // begin resets what one prompt must not leave to the next.
 func (r *Run) begin() {
+	r.prefix = r.prefix[:0]
 	r.dropBanks()
 	r.resetTiers()
 	r.tokens, r.turns, r.prefillNs, r.decodeNs = 0, 0, 0, 0
@@ -278,7 +300,7 @@ func (g *generation) result(reason string) Result {
 	res := Result{
 		Reason: reason, Tokens: r.tokens, PromptTokens: len(g.prompt), PrefillNs: r.prefillNs, DecodeNs: r.decodeNs,
 		ReadBytes: r.reads.total, DecodeReadBytes: r.reads.after, PeakBytes: r.peak.Peak, AnonymousBytes: r.peak.Anonymous,
-		CapBytes: r.opt.CapBytes, Digest: g.digest.run(),
+		CapBytes: r.opt.CapBytes, Digest: g.digest.run(), ReusedTokens: g.cached,
 	}
 	if decoded := r.tokens - r.turns; decoded > 0 {
 		res.NeededBytes = r.needed / decoded

@@ -101,6 +101,7 @@ type Run struct {
 	fallbacks         FallbackPlanner
 	began             time.Duration // of the step
 	disk              stream.Totals // at the last token's end
+	prefix            []int32       // tokens whose keys and values the cache has from a clean start
 	missing           []int32
 	logits            []float32
 	stepCount         int64
@@ -262,6 +263,15 @@ func (r *Run) Ledger() []doc.LedgerLine { return r.ledger }
 // CapBytes is the cap that the run keeps.
 func (r *Run) CapBytes() int64 { return r.opt.CapBytes }
 
+// SetSampling changes how tokens of the next prompt are picked.
+func (r *Run) SetSampling(s Sampling, seed int64) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	r.opt.Sampling, r.opt.Seed = s, seed
+	return nil
+}
+
 // Context is the number of positions that the KV cache holds.
 func (r *Run) Context() int { return r.opt.Context }
 
@@ -304,6 +314,7 @@ func (r *Run) sample() error {
 	if r.opt.Trace.Wants(trace.Token) {
 		r.memoryLine = doc.MemoryLine{
 			TraceHead: r.reads.head(), ResidentBytes: u.Resident, AnonymousBytes: u.Anonymous, PeakBytes: r.peak.Peak, HeapBytes: u.Heap,
+			SwapBytes: u.Swapped, PressureNs: u.Pressure,
 		}
 		if b, ok := r.backend.(backend.Metered); ok {
 			m, err := b.Memory(false)
