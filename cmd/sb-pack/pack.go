@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"substrate/internal/cli"
+	"substrate/pkg/backend/cpu"
 	"substrate/pkg/doc"
 	"substrate/pkg/model"
 	"substrate/pkg/store"
@@ -86,6 +87,7 @@ func pack(ctx context.Context, env *cli.Env, f *packFlags, args []string) error 
 		return err
 	}
 	defer stats.Close()
+	stats.Use(cpu.GEMM)
 	old, err := openReuse(*f.reuse)
 	if err != nil {
 		return err

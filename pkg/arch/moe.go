@@ -36,6 +36,15 @@ func (r *Routes) Rows(expert int32) []int32 {
 	return r.in[r.start[expert]:r.start[expert+1]]
 }
 
+// RowWeights appends the weights of an expert in this step to dst, in the order
+// of Rows.
+func (r *Routes) RowWeights(dst []float32, expert int32) []float32 {
+	for _, o := range r.out[r.start[expert]:r.start[expert+1]] {
+		dst = append(dst, r.Weights[o])
+	}
+	return dst
+}
+
 // Mass returns the sum of an expert's weights in this step.
 func (r *Routes) Mass(expert int32) float64 {
 	var sum float64

@@ -407,8 +407,12 @@ func (c *Build) Bytes() int64 {
 // MemoryBytes is what writing holds at once, beside the program: the records
 // of the largest op, and what threads goroutines need to fit.
 func (c *Build) MemoryBytes(threads int) int64 {
-	var largest, op int64
+	var largest, op, fit int64
 	for i := range c.items {
+		layout := &c.layouts[c.items[i].layout]
+		for j := range layout.Tensors {
+			fit = max(fit, quant.FitBytes(c.encodings[c.items[i].encoding].Fit, layout.Tensors[j].Cols))
+		}
 		if i > 0 && c.items[i].op != c.items[i-1].op {
 			op = 0
 		}
@@ -418,7 +422,7 @@ func (c *Build) MemoryBytes(threads int) int64 {
 	if c.spec.Compress {
 		largest *= 2
 	}
-	return largest + int64(threads)*quant.WorkBytes
+	return largest + fit + int64(threads)*quant.WorkBytes
 }
 
 // Statistics is the digest of the statistics that the plans' KL was measured
