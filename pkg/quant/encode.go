@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 
@@ -224,6 +225,14 @@ func (b *block) fit(dst plane.Matrix, row, n int) error {
 
 // firstNotFinite is the index of the first NaN or infinity, -1 if none.
 func firstNotFinite(w []float32) int {
+	const exponent, one = 0x7f800000, 0x00800000
+	var all uint32 // bit 31: some exponent is all ones, so that adding one carried
+	for _, x := range w {
+		all |= math.Float32bits(x)&exponent + one
+	}
+	if all>>31 == 0 {
+		return -1
+	}
 	for i, x := range w {
 		if !finite(x) {
 			return i

@@ -15,6 +15,9 @@ const lanes = 8
 type (
 	laneValues [maxGroup][lanes]float64
 	laneCodes  [maxGroup][lanes]uint8
+	laneRows   [lanes][maxGroup]uint8
+	laneLines  struct{ scale, bias, err, code [lanes]float64 }
+	laneTotals struct{ sumH, sumHX, sumHXX [lanes]float64 }
 )
 
 // lsqLanes is lsqGroup for as many groups as there are lanes.
@@ -23,15 +26,15 @@ type lsqLanes struct {
 	n      int
 	top    int32
 	h      []float64 // [n]
-	sumH   float64
 
 	x       laneValues
 	codes   [maxCandidates]laneCodes
+	rows    [maxCandidates]laneRows
 	offsets [lanes]int32 // of the lanes' rows, in bytes
 	lo, hi  [lanes]float32
 	origin  [lanes]float64
-	totals  [lanes]totals
-	best    [lanes]line
+	totals  laneTotals
+	best    laneLines
 }
 
 // fitLanes is Fit in lanes. It is false where some scale cannot be stored:
@@ -63,37 +66,37 @@ func (l *lsq) fitLanes(dst plane.Matrix, w []float32) bool {
 // fit finds the best line of each lane.
 func (g *lsqLanes) fit(w *float32, starts []float64) {
 	g.load(w)
-	var start [lanes]line
-	for i := range g.best {
-		g.best[i] = line{err: math.Inf(1)}
+	for i := range g.best.err {
+		g.best.err[i] = math.Inf(1)
 	}
+	var start, l laneLines
 	for _, clip := range starts {
-		for i := range start {
+		for i := range lanes {
 			lo, hi := float64(g.lo[i])-g.origin[i], float64(g.hi[i])-g.origin[i]
-			start[i] = startLine(lo, hi, g.totals[i].mean(), clip, g.top)
+			first := startLine(lo, hi, g.totals.sumHX[i]/g.totals.sumH[i], clip, g.top)
+			start.scale[i], start.bias[i] = first.scale, first.bias
 		}
-		s := g.code(&start)
-		for i := range s {
-			if l := g.totals[i].regress(s[i]); l.err < g.best[i].err {
-				g.best[i] = l
+		regressLanes(&g.x, &g.h[0], g.n, g.top, &start, &g.totals, &l)
+		for i := range lanes {
+			if l.err[i] < g.best.err[i] {
+				g.best.set(i, &l)
 			}
 		}
 	}
 	var done [lanes]bool
 	for range refinements {
-		s := g.code(&g.best)
+		regressLanes(&g.x, &g.h[0], g.n, g.top, &g.best, &g.totals, &l)
 		left := 0
-		for i := range s {
+		for i := range lanes {
 			if done[i] {
 				continue
 			}
-			l := g.totals[i].regress(s[i])
-			if !(l.err < g.best[i].err) {
+			if !(l.err[i] < g.best.err[i]) {
 				done[i] = true
 				continue
 			}
-			done[i] = g.best[i].err-l.err < enough*l.err
-			g.best[i] = l
+			done[i] = g.best.err[i]-l.err[i] < enough*l.err[i]
+			g.best.set(i, &l)
 			if !done[i] {
 				left++
 			}
@@ -104,33 +107,25 @@ func (g *lsqLanes) fit(w *float32, starts []float64) {
 	}
 }
 
+// set takes the line of lane i from other lines.
+func (l *laneLines) set(i int, from *laneLines) {
+	l.scale[i], l.bias[i], l.err[i], l.code[i] = from.scale[i], from.bias[i], from.err[i], from.code[i]
+}
+
 func (g *lsqLanes) load(w *float32) {
-	var sum, hx, hxx [lanes]float64
+	var sum [lanes]float64
 	loadLanes(&g.x, w, &g.offsets, g.n, &g.lo, &g.hi, &sum)
 	for i := range sum {
 		g.origin[i] = sum[i] / float64(g.n)
 	}
-	centreLanes(&g.x, &g.h[0], g.n, &g.origin, &hx, &hxx)
-	g.sumH = 0
+	centreLanes(&g.x, &g.h[0], g.n, &g.origin, &g.totals.sumHX, &g.totals.sumHXX)
+	sumH := 0.0
 	for _, h := range g.h {
-		g.sumH += h
+		sumH += h
 	}
-	for i := range g.totals {
-		g.totals[i] = totals{g.sumH, hx[i], hxx[i]}
+	for i := range g.totals.sumH {
+		g.totals.sumH[i] = sumH
 	}
-}
-
-func (g *lsqLanes) code(l *[lanes]line) (s [lanes]sums) {
-	var inv, shift, q, qq, qx [lanes]float64
-	for i := range l {
-		inv[i] = 1 / l[i].scale
-		shift[i] = 0.5 - float64(l[i].bias*inv[i])
-	}
-	codeLanes(&g.x, &g.h[0], g.n, g.top, &inv, &shift, &q, &qq, &qx)
-	for i := range s {
-		s[i] = sums{q[i], qq[i], qx[i]}
-	}
-	return s
 }
 
 // store chooses scales, biases and codes and writes those of the rows that
@@ -139,7 +134,7 @@ func (g *lsqLanes) store(dst plane.Matrix, row, col int) bool {
 	var candidates [lanes][maxCandidates]candidate
 	var counts [lanes]int
 	for i := range candidates {
-		candidates[i], counts[i] = roundings(g.format, span{g.lo[i], g.hi[i]}, g.best[i], g.origin[i])
+		candidates[i], counts[i] = roundings(g.format, span{g.lo[i], g.hi[i]}, line{scale: g.best.scale[i], bias: g.best.bias[i], code: g.best.code[i]}, g.origin[i])
 	}
 	var chosen [lanes]int
 	var least [lanes]float64
@@ -148,34 +143,31 @@ func (g *lsqLanes) store(dst plane.Matrix, row, col int) bool {
 	}
 	f := g.format.Scale
 	for n := range maxCandidates {
-		var inv, shift, scale, bias, err [lanes]float64
+		var scale, bias, err [lanes]float64
 		for i := range scale {
 			c := candidates[i][n] // of a lane that has fewer: not looked at
 			scale[i], bias[i] = float64(f.Value(c.scale)), float64(f.Value(c.bias))-g.origin[i]
-			inv[i] = 1 / scale[i]
-			shift[i] = 0.5 - float64(bias[i]*inv[i])
 		}
-		chooseLanes(&g.x, &g.h[0], g.n, g.top, &inv, &shift, &scale, &bias, &g.codes[n], &err)
+		chooseLanes(&g.x, &g.h[0], g.n, g.top, &scale, &bias, &g.codes[n], &err)
 		for i := range err {
 			if n < counts[i] && err[i] < least[i] {
 				least[i], chosen[i] = err[i], n
 			}
 		}
 	}
-	var codes [maxGroup]uint8
+	for n := range maxCandidates {
+		g.rows[n].transpose(&g.codes[n], g.n)
+	}
 	for i := range min(lanes, dst.Rows-row) {
-		c, lane := candidates[i][chosen[i]], &g.codes[chosen[i]]
-		for k := range g.n {
-			codes[k] = lane[k][i]
-		}
+		c, codes := candidates[i][chosen[i]], g.rows[chosen[i]][i][:g.n]
 		if g.lo[i] == g.hi[i] {
-			c.scale, c.bias = constantGroup(codes[:g.n], f, g.lo[i])
+			c.scale, c.bias = constantGroup(codes, f, g.lo[i])
 		}
 		if !storable(g.format, c) {
 			return false
 		}
 		at := ((row+i)*dst.Cols + col) / g.n
-		plane.Pack(dst.Data[at*g.n*g.format.Bits/8:], codes[:g.n], g.format.Bits)
+		plane.Pack(dst.Data[at*g.n*g.format.Bits/8:], codes, g.format.Bits)
 		binary.LittleEndian.PutUint16(dst.Scales[2*at:], c.scale)
 		binary.LittleEndian.PutUint16(dst.Biases[2*at:], c.bias)
 	}
@@ -186,4 +178,30 @@ func (g *lsqLanes) store(dst plane.Matrix, row, col int) bool {
 func storable(f plane.Format, c candidate) bool {
 	s, b := f.Scale.Value(c.scale), f.Scale.Value(c.bias)
 	return finite(s) && finite(b) && finite(float32(s*float32(int(1)<<f.Bits-1))+b)
+}
+
+// transpose takes the first n codes of each lane. It moves 8 by 8 of them as
+// words: first single bytes past the diagonal, then pairs, then fours.
+func (r *laneRows) transpose(c *laneCodes, n int) {
+	for k := 0; k < n; k += 8 {
+		var a [8]uint64
+		for i := range a {
+			a[i] = binary.LittleEndian.Uint64(c[k+i][:])
+		}
+		for i := 0; i < 8; i += 2 {
+			t := (a[i]>>8 ^ a[i+1]) & 0x00ff00ff00ff00ff
+			a[i], a[i+1] = a[i]^t<<8, a[i+1]^t
+		}
+		for _, i := range [...]int{0, 1, 4, 5} {
+			t := (a[i]>>16 ^ a[i+2]) & 0x0000ffff0000ffff
+			a[i], a[i+2] = a[i]^t<<16, a[i+2]^t
+		}
+		for i := range 4 {
+			t := (a[i]>>32 ^ a[i+4]) & 0x00000000ffffffff
+			a[i], a[i+4] = a[i]^t<<32, a[i+4]^t
+		}
+		for i := range a {
+			binary.LittleEndian.PutUint64(r[i][k:], a[i])
+		}
+	}
 }

@@ -16,12 +16,12 @@ func loadLanes(x *laneValues, w *float32, offsets *[lanes]int32, n int, lo, hi *
 //go:noescape
 func centreLanes(x *laneValues, h *float64, n int, origin, hx, hxx *[lanes]float64)
 
-// codeLanes is lsqGroup.code, but for the two numbers that it begins with.
+// regressLanes is lsqGroup.code and then totals.regress.
 //
 //go:noescape
-func codeLanes(x *laneValues, h *float64, n int, top int32, inv, shift, q, qq, qx *[lanes]float64)
+func regressLanes(x *laneValues, h *float64, n int, top int32, l *laneLines, t *laneTotals, out *laneLines)
 
-// chooseLanes is lsqGroup.choose, likewise.
+// chooseLanes is lsqGroup.choose.
 //
 //go:noescape
-func chooseLanes(x *laneValues, h *float64, n int, top int32, inv, shift, scale, bias *[lanes]float64, codes *laneCodes, err *[lanes]float64)
+func chooseLanes(x *laneValues, h *float64, n int, top int32, scale, bias *[lanes]float64, codes *laneCodes, err *[lanes]float64)

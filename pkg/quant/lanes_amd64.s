@@ -71,24 +71,34 @@ centre:
 	VZEROUPPER
 	RET
 
-// func codeLanes(x *laneValues, h *float64, n int, top int32, inv, shift, q, qq, qx *[lanes]float64)
-TEXT ·codeLanes(SB), NOSPLIT, $0-72
+DATA half<>+0(SB)/8, $0.5
+GLOBL half<>(SB), RODATA, $8
+DATA one<>+0(SB)/8, $1.0
+GLOBL one<>(SB), RODATA, $8
+DATA small<>+0(SB)/8, $1e-9
+GLOBL small<>(SB), RODATA, $8
+DATA inf<>+0(SB)/8, $0x7ff0000000000000
+GLOBL inf<>(SB), RODATA, $8
+
+// func regressLanes(x *laneValues, h *float64, n int, top int32, l *laneLines, t *laneTotals, out *laneLines)
+TEXT ·regressLanes(SB), NOSPLIT, $0-56
 	MOVQ x+0(FP), DI
 	MOVQ h+8(FP), SI
 	MOVQ n+16(FP), CX
 	MOVL top+24(FP), AX
-	MOVQ inv+32(FP), R8
-	MOVQ shift+40(FP), R9
-	VMOVUPD (R8), Z0
-	VMOVUPD (R9), Z1
-	MOVQ q+48(FP), R8
-	MOVQ qq+56(FP), R9
-	MOVQ qx+64(FP), R10
+	MOVQ l+32(FP), R8
+	MOVQ t+40(FP), R9
+	MOVQ out+48(FP), R10
+	VBROADCASTSD one<>(SB), Z0
+	VDIVPD (R8), Z0, Z0          // 1 / scale
+	VMULPD 64(R8), Z0, Z2        // bias * inv
+	VBROADCASTSD half<>(SB), Z1
+	VSUBPD Z2, Z1, Z1            // 0.5 - bias*inv
 	VPXOR Y2, Y2, Y2
 	VPBROADCASTD AX, Y3
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
+	VPXORQ Z4, Z4, Z4            // sum of h*q
+	VPXORQ Z5, Z5, Z5            // of h*q*q
+	VPXORQ Z6, Z6, Z6            // of h*q*x
 
 code:
 	VMOVUPD (DI), Z7
@@ -110,28 +120,57 @@ code:
 	DECQ CX
 	JNZ code
 
-	VMOVUPD Z4, (R8)
-	VMOVUPD Z5, (R9)
-	VMOVUPD Z6, (R10)
+	VMOVUPD (R9), Z7             // sum of h
+	VMOVUPD 64(R9), Z8           // of h*x
+	VMOVUPD 128(R9), Z9          // of h*x*x
+	VMULPD Z5, Z7, Z10
+	VMULPD Z4, Z4, Z11
+	VSUBPD Z11, Z10, Z10         // det
+	VBROADCASTSD small<>(SB), Z11
+	VMULPD Z7, Z11, Z11
+	VMULPD Z5, Z11, Z11
+	VCMPPD $30, Z11, Z10, K1     // det > 1e-9 * sumH * qq
+	VMULPD Z6, Z7, Z11
+	VMULPD Z4, Z8, Z12
+	VSUBPD Z12, Z11, Z11
+	VDIVPD Z10, Z11, Z11         // scale
+	VMULPD Z4, Z11, Z12
+	VSUBPD Z12, Z8, Z12
+	VDIVPD Z7, Z12, Z12          // bias
+	VMULPD Z6, Z11, Z13
+	VSUBPD Z13, Z9, Z13
+	VMULPD Z8, Z12, Z14
+	VSUBPD Z14, Z13, Z13         // err
+	VDIVPD Z7, Z4, Z14           // mean code
+	VPXORQ Z15, Z15, Z15
+	VCMPPD $30, Z15, Z11, K2     // scale > 0
+	KANDW K1, K2, K1
+	VBROADCASTSD inf<>(SB), Z15
+	VMOVAPD Z13, K1, Z15
+	VMOVUPD Z11, (R10)
+	VMOVUPD Z12, 64(R10)
+	VMOVUPD Z15, 128(R10)
+	VMOVUPD Z14, 192(R10)
 	VZEROUPPER
 	RET
 
-// func chooseLanes(x *laneValues, h *float64, n int, top int32, inv, shift, scale, bias *[lanes]float64, codes *laneCodes, err *[lanes]float64)
-TEXT ·chooseLanes(SB), NOSPLIT, $0-80
+// func chooseLanes(x *laneValues, h *float64, n int, top int32, scale, bias *[lanes]float64, codes *laneCodes, err *[lanes]float64)
+TEXT ·chooseLanes(SB), NOSPLIT, $0-64
 	MOVQ x+0(FP), DI
 	MOVQ h+8(FP), SI
 	MOVQ n+16(FP), CX
 	MOVL top+24(FP), AX
-	MOVQ inv+32(FP), R8
-	MOVQ shift+40(FP), R9
-	MOVQ scale+48(FP), R10
-	MOVQ bias+56(FP), R11
-	VMOVUPD (R8), Z0
-	VMOVUPD (R9), Z1
+	MOVQ scale+32(FP), R10
+	MOVQ bias+40(FP), R11
+	MOVQ codes+48(FP), R8
+	MOVQ err+56(FP), R9
 	VMOVUPD (R10), Z14
 	VMOVUPD (R11), Z15
-	MOVQ codes+64(FP), R8
-	MOVQ err+72(FP), R9
+	VBROADCASTSD one<>(SB), Z0
+	VDIVPD Z14, Z0, Z0 // 1 / scale
+	VMULPD Z0, Z15, Z2
+	VBROADCASTSD half<>(SB), Z1
+	VSUBPD Z2, Z1, Z1  // 0.5 - bias*inv
 	VPXOR Y2, Y2, Y2
 	VPBROADCASTD AX, Y3
 	VPXORQ Z4, Z4, Z4

@@ -11,7 +11,8 @@ func loadLanes(x *laneValues, w *float32, offsets *[lanes]int32, n int, lo, hi *
 
 func centreLanes(x *laneValues, h *float64, n int, origin, hx, hxx *[lanes]float64) {}
 
-func codeLanes(x *laneValues, h *float64, n int, top int32, inv, shift, q, qq, qx *[lanes]float64) {}
+func regressLanes(x *laneValues, h *float64, n int, top int32, l *laneLines, t *laneTotals, out *laneLines) {
+}
 
-func chooseLanes(x *laneValues, h *float64, n int, top int32, inv, shift, scale, bias *[lanes]float64, codes *laneCodes, err *[lanes]float64) {
+func chooseLanes(x *laneValues, h *float64, n int, top int32, scale, bias *[lanes]float64, codes *laneCodes, err *[lanes]float64) {
 }
