@@ -8,6 +8,6 @@ func main() {
 	cli.Main(cli.Tool{
 		Name:    "sb-plan",
 		Summary: "decides offline which op gets which precision and residency within a budget",
-		Verbs:   []cli.Verb{planVerb(), showVerb(), checkVerb(), curveVerb()},
+		Verbs:   []cli.Verb{planVerb(), showVerb(), checkVerb(), cutVerb(), curveVerb()},
 	})
 }

@@ -32,8 +32,9 @@ type Plan struct {
 	Predicted    Prediction       `json:"predicted"`
 	Uniform      *UniformControl  `json:"uniform,omitempty"` // the best single encoding at equal bytes
 	Certificate  *Certificate     `json:"certificate,omitempty"`
-	Increments   []Increments     `json:"increments,omitempty"`
-	Pins         []PlanPin        `json:"pins,omitempty"` // precisions that the plan's policy holds
+	Link         *Link            `json:"link,omitempty"`       // from the sum of the ops' losses to the KL of the plan
+	Increments   []Increments     `json:"increments,omitempty"` // of ops that are wholly resident
+	Pins         []PlanPin        `json:"pins,omitempty"`       // precisions that the plan's policy holds
 	Annotations  Annotations      `json:"annotations,omitempty"`
 }
 

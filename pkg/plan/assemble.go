@@ -55,6 +55,10 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 		a.names = append(a.names, p.items[i].recordNames(l))
 	}
 	a.bundles()
+	if r.search != nil && s.opt.Objective == doc.ObjectiveKL {
+		link := s.table.Link
+		d.Link, d.Increments = &link, a.increments()
+	}
 	a.encodings()
 	d.Scheduled = a.residency(r.sol, func(ladder) int { return 0 })
 	d.Scheduled.Ledger = s.ledger(&r.use, pool)
@@ -194,9 +198,15 @@ func (a *assembler) window(t *doc.Tier, i int, before, router map[int]int) {
 	}
 }
 
-// encodings lists those that the catalog uses, in the table's order.
+// encodings lists those that the catalog or the increments use, in the table's
+// order.
 func (a *assembler) encodings() {
 	used := map[string]bool{}
+	for i := range a.plan.Increments {
+		for _, level := range a.plan.Increments[i].Levels {
+			used[level] = true // of one record
+		}
+	}
 	for i := range a.plan.Catalog {
 		used[a.plan.Catalog[i].Encoding] = true
 	}

@@ -44,17 +44,11 @@ func CheckAlone(p *doc.Plan) (*Checked, error) {
 	}
 	upgrades := slices.ContainsFunc(p.Scheduled.Slots, func(s doc.SlotLayer) bool { return s.Tier == 1 })
 	sum += p.KVCacheKL
-	if !upgrades && math.Abs(sum*1e12-float64(c.Value)) > 1+1e-9*float64(c.Value) {
+	// A plan that was cut rounded every op that it moved.
+	if !upgrades && math.Abs(sum*1e12-float64(c.Value)) > float64(1+len(p.OpBundles))+1e-9*float64(c.Value) {
 		return nil, claim("value %d picoNats, but the default tiers lose %.0f", c.Value, sum*1e12)
 	}
-	var held int64
-	for _, l := range p.Memory {
-		switch l.Name {
-		case doc.LedgerWeights, doc.LedgerSlots, doc.LedgerRing:
-			held += l.Bytes
-		}
-	}
-	if held > c.RAMBytes+p.PoolBytes {
+	if held := heldBy(p); held > c.RAMBytes {
 		return nil, claim("the plan holds %d bytes of records, its bound is for %d", held, c.RAMBytes)
 	}
 	return &Checked{Value: c.Value, LowerBound: c.LowerBound, Claimed: c.LowerBound, BySearch: c.BySearch}, nil
@@ -86,7 +80,7 @@ func Check(p *doc.Plan, t *doc.Table, m *doc.Machine) (*Checked, error) {
 	}
 	u := s.problem.use(sol)
 	done.Value = picoNats(math.Ceil, u.kl)
-	if d := done.Value - c.Value; max(d, -d) > 1+c.Value/1e9 {
+	if d := done.Value - c.Value; max(d, -d) > int64(1+len(p.OpBundles))+c.Value/1e9 {
 		return nil, claim("value %d picoNats, but by the table the plan loses %d", c.Value, done.Value)
 	}
 	for i, l := range s.ledger(&u, p.PoolBytes) {
@@ -135,7 +129,7 @@ func (s *solver) checkModes(p *doc.Plan, done *Checked) error {
 	if streams {
 		proved -= c.Charge
 	}
-	done.LowerBound = min(proved, done.Value)
+	done.LowerBound = max(0, min(proved, done.Value))
 	if done.LowerBound < c.LowerBound-1-c.Value/1e6 && !c.BySearch {
 		return claim("lower_bound %d, but the multipliers prove %d", c.LowerBound, done.LowerBound)
 	}

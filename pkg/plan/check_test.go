@@ -49,6 +49,14 @@ func TestCheckRefuses(t *testing.T) {
 	in := tinyMoE(t)
 	b := doc.Budget{MaxRAMBytes: smallestRAM(t, in) + 1<<20}
 	other := table(t, synth.Shape{Layers: 4, Hidden: 256, Heads: 4, Vocab: 1000, Context: 256, Experts: 8, TopK: 2, ExpertSize: 128}, synth.Losses{Seed: 7})
+	good, err := plan.Solve(in, nil, b, plan.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := doc.Write(good)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, spoil := range map[string]func(p *doc.Plan) *doc.Table{
 		"bound": func(p *doc.Plan) *doc.Table {
 			p.Certificate.Modes[1].Bounds[0].LowerBound += p.Certificate.Value / 20
@@ -63,7 +71,7 @@ func TestCheckRefuses(t *testing.T) {
 		"another table": func(p *doc.Plan) *doc.Table { return other },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := plan.Solve(in, nil, b, plan.Options{})
+			p, err := doc.Read[doc.Plan]("plan", text)
 			if err != nil {
 				t.Fatal(err)
 			}

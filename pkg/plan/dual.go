@@ -183,7 +183,7 @@ func (s *search) boundAt(lim limits, at []prices) (bound float64, best prices) {
 // boundOf is the bound at prices.
 func (s *search) boundOf(lim limits, pr prices) float64 {
 	a := s.relax(pr)
-	return a.at(&pr) - pr.ram*float64(max(1, lim.ram-s.mode.ringLeast)) - pr.disk*float64(lim.disk) - pr.demand*lim.timeNs
+	return a.at(&pr) - pr.ram*float64(lim.ram-s.mode.ringLeast) - pr.disk*float64(lim.disk) - pr.demand*lim.timeNs
 }
 
 // quickPrices is how many prices a first look at a mode tries.

@@ -53,7 +53,7 @@ func (e *evaluator) bound() (int64, error) {
 		e.layers[at] = experts
 	}
 	sum += experts
-	sum -= e.at.RAM * max(1, e.limits.RAMBytes-e.ringLeast)
+	sum -= e.at.RAM * (e.limits.RAMBytes - e.ringLeast)
 	sum -= e.at.Disk * e.limits.DiskBytes
 	sum -= (e.at.Compute + e.at.Read) * e.limits.TokenNs
 	return sum >> e.at.Shift, nil // rounds down

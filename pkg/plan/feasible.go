@@ -160,13 +160,21 @@ func (s *solver) speedAxes(at *solver, where string) []doc.Axis {
 }
 
 // fastest is the usage of the fastest plan of any mode.
-func (s *solver) fastest() (best usage) {
-	for i, m := range s.problem.fewModes() {
-		if u, ok := newSearch(s.problem, m).fastest(limits{ram: s.problem.free}); ok && (i == 0 || best.weights == 0 || u.timeNs() < best.timeNs()) {
-			best = u
+func (s *solver) fastest() usage {
+	u, ok := s.fastestOf(s.problem.fewModes())
+	if !ok {
+		u, _ = s.fastestOf(append([]mode{{}}, s.problem.modes()...))
+	}
+	return u
+}
+
+func (s *solver) fastestOf(modes []mode) (best usage, ok bool) {
+	for _, m := range modes {
+		if u, fits := newSearch(s.problem, m).fastest(limits{ram: s.problem.free}); fits && (!ok || u.timeNs() < best.timeNs()) {
+			best, ok = u, true
 		}
 	}
-	return best
+	return best, ok
 }
 
 // qualityAxis compares the KL of the best plan with the cap, at the target of

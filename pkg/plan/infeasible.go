@@ -79,7 +79,9 @@ func (s *solver) infeasible(cause error) error {
 	default:
 		return cause
 	}
-	e.SmallestRAM = s.smallestRAM()
+	if e.SmallestRAM = s.smallestRAM(); e.SmallestRAM <= s.budget.MaxRAMBytes {
+		e.SmallestRAM = 0 // a control that is faster with less: it spends all it has
+	}
 	return e
 }
 

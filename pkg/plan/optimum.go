@@ -141,7 +141,7 @@ func (p *problem) modes() []mode {
 // what is possible.
 func (p *problem) fewModes() []mode {
 	modes := append([]mode{{}}, p.modes()...)
-	if len(modes) <= maxModes/2 {
+	if len(p.items) <= smallModel || len(modes) < 4 {
 		return modes
 	}
 	return []mode{modes[0], modes[1], modes[len(modes)/2], modes[len(modes)-1]}
@@ -290,7 +290,8 @@ func (s *solver) refine(r *result) (*result, rungs) {
 		r = better
 		up = s.problem.ladders(r.sol, s.problem.free-r.use.ram())
 	}
-	s.problem.settle(r.sol, s.problem.free-up.pool)
+	// No more than what the bound is for, even if the pool came out smaller.
+	s.problem.settle(r.sol, min(r.lim.ram, s.problem.free-up.pool))
 	r.use = s.problem.use(r.sol)
 	return r, up
 }
