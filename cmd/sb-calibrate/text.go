@@ -15,6 +15,7 @@ import (
 	"substrate/internal/text"
 	"substrate/pkg/calib"
 	"substrate/pkg/calib/corpus"
+	"substrate/pkg/chat"
 	"substrate/pkg/model"
 	"substrate/pkg/tokenizer"
 )
@@ -33,7 +34,7 @@ type textFlags struct {
 
 func defineText(fs *pflag.FlagSet, tokens int) *textFlags {
 	f := new(textFlags)
-	fs.StringArrayVar(&f.files, "text", nil, "score `FILE`, plain text (one document) or *.jsonl with a member \"text\" a line, instead of the built-in text; can be given several times")
+	fs.StringArrayVar(&f.files, "text", nil, "score `FILE`, plain text (one document) or *.jsonl with a member \"text\", or \"messages\" of a chat, a line, instead of the built-in text; can be given several times")
 	fs.IntVar(&f.tokens, "tokens", tokens, "score about `N` tokens")
 	fs.IntVar(&f.sequence, "sequence", 256, "in sequences of `N` tokens")
 	return f
@@ -68,11 +69,13 @@ func (f *textFlags) of(m *model.Model, files []string, part string) (*calib.Data
 	if err != nil {
 		return nil, err
 	}
-	docs, err := documents(files, part)
+	docs, err := documents(m, files, part)
 	if err != nil {
 		return nil, err
 	}
-	encode := func(s string) ([]int32, error) { return tok.Encode(s, tokenizer.EncodeOptions{}) }
+	encode := func(d *calib.Document) ([]int32, error) {
+		return tok.Encode(d.Text, tokenizer.EncodeOptions{ParseSpecial: d.Chat})
+	}
 	a := &m.Profile().Architecture
 	data, err := calib.Tokenize(docs, part, encode, firstToken(tok), min(f.sequence, a.ContextTokens), f.tokens)
 	if err != nil {
@@ -94,7 +97,7 @@ func firstToken(tok *tokenizer.Tokenizer) int {
 	return int(with[0])
 }
 
-func documents(files []string, part string) ([]calib.Document, error) {
+func documents(m *model.Model, files []string, part string) ([]calib.Document, error) {
 	var docs []calib.Document
 	if len(files) == 0 {
 		for _, d := range corpus.Documents() {
@@ -113,13 +116,14 @@ func documents(files []string, part string) ([]calib.Document, error) {
 			docs = append(docs, calib.Document{Name: path, Part: part, Text: string(b)})
 			continue
 		}
-		lines, err := jsonlTexts(path, b)
+		lines, err := jsonlDocuments(m, path, b)
 		if err != nil {
 			return nil, err
 		}
-		for i, s := range lines {
-			docs = append(docs, calib.Document{Name: fmt.Sprintf("%s:%d", path, i+1), Part: part, Text: s})
+		for i := range lines {
+			lines[i].Part = part
 		}
+		docs = append(docs, lines...)
 	}
 	return docs, nil
 }
@@ -137,22 +141,81 @@ func readText(path string) ([]byte, error) {
 	return b, err
 }
 
-func jsonlTexts(path string, b []byte) ([]string, error) {
-	var out []string
+// jsonlDocuments reads a text, or a chat, a line.
+func jsonlDocuments(m *model.Model, path string, b []byte) ([]calib.Document, error) {
+	var out []calib.Document
+	var chats *chatRenderer
 	for i, line := range bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) {
-		var d struct {
-			Text string `json:"text"`
-		}
+		d := struct {
+			Text     string          `json:"text"`
+			Messages jsonio.RawValue `json:"messages"`
+		}{}
 		name := fmt.Sprintf("%s:%d", path, i+1)
 		if err := jsonio.UnmarshalLoose(name, line, &d); err != nil {
 			return nil, err
 		}
-		if d.Text == "" {
-			return nil, cli.BadDocument("%s: no member \"text\"", name)
+		if d.Messages == nil {
+			if d.Text == "" {
+				return nil, cli.BadDocument("%s: no member \"text\" and no \"messages\"", name)
+			}
+			out = append(out, calib.Document{Name: name, Text: d.Text})
+			continue
 		}
-		out = append(out, d.Text)
+		if chats == nil {
+			var err error
+			if chats, err = newChatRenderer(m); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		text, err := chats.render(name, d.Messages)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, calib.Document{Name: name, Text: text, Chat: true})
 	}
 	return out, nil
+}
+
+// chatRenderer turns conversations into the text that the model was trained on.
+type chatRenderer struct {
+	template *chat.Template
+	options  chat.Options
+}
+
+func newChatRenderer(m *model.Model) (*chatRenderer, error) {
+	source, err := m.ChatTemplate()
+	if err != nil {
+		return nil, err
+	}
+	if source == "" {
+		return nil, cli.WithHint(cli.No("the model has no chat template"), "lines with a member \"text\" need none")
+	}
+	c := new(chatRenderer)
+	if c.options.Tokens, err = m.SpecialTokens(); err != nil {
+		return nil, err
+	}
+	c.template, err = chat.Compile("chat template", source)
+	return c, err
+}
+
+func (c *chatRenderer) render(name string, messages jsonio.RawValue) (string, error) {
+	elements, err := jsonio.Elements(name, messages)
+	if err != nil {
+		return "", err
+	}
+	var list []chat.Message
+	for _, e := range elements {
+		m, err := chat.ParseMessage(name, e)
+		if err != nil {
+			return "", err
+		}
+		list = append(list, m)
+	}
+	text, err := c.template.Render(list, c.options)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return text, nil
 }
 
 func baseNames(paths []string) []string {

@@ -14,6 +14,7 @@ type Document struct {
 	Name string
 	Part string // "fit", "link", "test"
 	Text string
+	Chat bool // Text is a rendered conversation: special tokens in it are meant as such
 }
 
 // Parts of the data. Scales and KL tables see "fit", the link "link", and
@@ -38,8 +39,8 @@ type Data struct {
 	Part      doc.DataPart
 }
 
-// Encode turns a text into token ids.
-type Encode func(text string) ([]int32, error)
+// Encode turns a document's text into token ids.
+type Encode func(d *Document) ([]int32, error)
 
 // minSequence is the shortest sequence worth a step: below it nearly all
 // tokens would be predicted without context.
@@ -53,15 +54,15 @@ func Tokenize(docs []Document, part string, encode Encode, bos, length, want int
 	d := &Data{Part: doc.DataPart{Name: "text", Part: part}}
 	digest := sha256.New()
 	var queues [][]int32
-	for _, doc := range docs {
-		ids, err := encode(doc.Text)
+	for i := range docs {
+		ids, err := encode(&docs[i])
 		if err != nil {
-			return nil, fmt.Errorf("document %s: %w", doc.Name, err)
+			return nil, fmt.Errorf("document %s: %w", docs[i].Name, err)
 		}
 		if len(ids) < minSequence {
 			continue
 		}
-		d.Documents = append(d.Documents, doc)
+		d.Documents = append(d.Documents, docs[i])
 		queues = append(queues, ids)
 	}
 	for again := true; again && int(d.Part.Tokens) < want; {
