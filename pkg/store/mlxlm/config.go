@@ -12,7 +12,7 @@ import (
 // texts are the small files beside the weights, by name.
 func (e *export) texts() (map[string][]byte, error) {
 	texts := map[string][]byte{}
-	for _, name := range []string{"tokenizer.json", "chat_template.jinja"} {
+	for _, name := range []string{"tokenizer.json", "special_tokens_map.json", "chat_template.jinja"} {
 		b, err := e.text(name)
 		if err != nil {
 			return nil, err
