@@ -25,6 +25,7 @@ func (p *Profile) Validate() error {
 	index := make(map[string]int, len(p.Ops))
 	for i := range p.Ops {
 		p.validateOp(&c, i, index)
+		p.validateShapes(&c, i)
 		if c.err != nil {
 			return c.err
 		}
@@ -91,6 +92,28 @@ func (p *Profile) validateOp(c *checker, i int, index map[string]int) {
 		if part := t.Source.Part; part != nil && !part.fits(t.Rows, t.Cols) {
 			c.fail(at("ops", i, "tensors", j, "source", "part"), "op %q role %s: [%d, %d] is no such part", op.ID, t.Role, t.Rows, t.Cols)
 		}
+	}
+}
+
+// validateShapes checks that an op's tensors are those that the architecture
+// gives an op of its kind: what computes with them takes their sizes from it.
+func (p *Profile) validateShapes(c *checker, i int) {
+	op := &p.Ops[i]
+	if c.err != nil || op.Shares != "" {
+		return
+	}
+	want := p.Architecture.Shapes(op.Kind)
+	for j, w := range want {
+		if j >= len(op.Tensors) || op.Tensors[j].Role != w.Role {
+			c.fail(at("ops", i, "tensors"), "op %q of kind %s has %d tensors: the architecture wants role %s at place %d", op.ID, op.Kind, len(op.Tensors), w.Role, j)
+			return
+		}
+		if t := &op.Tensors[j]; t.Rows != w.Rows || t.Cols != w.Cols || t.Keep != w.Keep {
+			c.fail(at("ops", i, "tensors", j), "op %q role %s is [%d, %d], keep %t: by the architecture it is [%d, %d], keep %t", op.ID, t.Role, t.Rows, t.Cols, t.Keep, w.Rows, w.Cols, w.Keep)
+		}
+	}
+	if len(op.Tensors) > len(want) {
+		c.fail(at("ops", i, "tensors", len(want)), "op %q of kind %s has no role %s in this architecture", op.ID, op.Kind, op.Tensors[len(want)].Role)
 	}
 }
 

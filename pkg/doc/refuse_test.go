@@ -70,6 +70,10 @@ func TestRefusals(t *testing.T) {
 		"/ops/0/shares":                   func(p *doc.Profile) { p.Ops[0].Shares, p.Ops[0].Tensors = "lm_head", nil },
 		"/ops/1/tensors/1/role":           func(p *doc.Profile) { p.Ops[1].Tensors[1].Role = p.Ops[1].Tensors[0].Role },
 		"/ops/1/tensors/1":                func(p *doc.Profile) { p.Ops[1].Tensors[1].Rows = 0 },
+		"/ops/1/tensors/1#size":           func(p *doc.Profile) { p.Ops[1].Tensors[1].Rows /= 2 },
+		"/ops/1/tensors/1#keep":           func(p *doc.Profile) { p.Ops[1].Tensors[1].Keep = true },
+		"/ops/0/tensors/0":                func(p *doc.Profile) { p.Architecture.HiddenSize *= 2 },
+		"/ops/1/tensors":                  func(p *doc.Profile) { p.Ops[1].Tensors = p.Ops[1].Tensors[:1] },
 		"/ops/1/tensors/1/source/index":   func(p *doc.Profile) { p.Ops[1].Tensors[1].Source.Index = -2 },
 	})
 	refusals(t, "table", map[string]func(*doc.Table){

@@ -42,6 +42,9 @@ func testManifest(t testing.TB, layers, experts int) *doc.Manifest {
 			op := doc.Op{ID: fmt.Sprintf("block_%d.expert_%d", l, x), Kind: doc.KindMoEExpert, Layer: l, Expert: x, Parameters: 6144}
 			for _, role := range []string{doc.RoleGate, doc.RoleUp, doc.RoleDown} {
 				tensor := doc.Tensor{Role: role, Rows: 32, Cols: 64, DType: "bf16"}
+				if role == doc.RoleDown {
+					tensor.Rows, tensor.Cols = 64, 32
+				}
 				tensor.Source = doc.Source{Name: fmt.Sprintf("model.layers.%d.mlp.experts.%d.%s_proj.weight", l, x, role), Index: -1}
 				op.Tensors = append(op.Tensors, tensor)
 			}
