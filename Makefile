@@ -9,7 +9,7 @@ TOOLS   := sb-synth sb-calibrate sb-plan sb-feasible sb-pack sb-run sb-trace
 # How often each fuzz target runs in `make fuzz`.
 FUZZ    ?= 5000x
 
-.PHONY: all build demo demo-tiers test test-race test-cap test-nocgo lint fuzz bench install clean schema man mlx test-mlx bench-mlx mac-build
+.PHONY: all build demo demo-tiers test test-race test-crash test-cap test-nocgo lint fuzz bench install clean schema man mlx test-mlx bench-mlx mac-build
 
 all: build
 
@@ -33,6 +33,11 @@ test:
 
 test-race:
 	$(GO) test -race ./pkg/run/... ./pkg/stream/... ./pkg/store/... ./internal/mem/...
+
+# Stores survive 200 killed writers, 200 failing calls, 50 power cuts; the tests
+# do a few of each. Takes minutes.
+test-crash:
+	$(GO) test ./pkg/store -count=1 -timeout 30m -run 'Kill|Faults|PowerCut' -v -crashes 200
 
 # Needs root (it makes memory cgroups); says SKIP elsewhere.
 test-cap: build
