@@ -49,6 +49,7 @@ func measureVerb() cli.Verb {
 			stats := cli.PathFlag(fs, "stats", "", "write the statistics to `FILE` instead of the cache folder")
 			text := defineText(fs, defaultTokens)
 			text.defineLink(fs)
+			fs.IntVar(&text.codes, "codes-tokens", 6000, "fit codes to about `N` more tokens of --text; 0: to the tokens that are scored")
 			fast := fs.Bool("fast", false, "score 1024 tokens")
 			thorough := fs.Bool("thorough", false, "score 8192 tokens")
 			memory := workMemory{ram: cli.WorkRAMFlag(fs), spill: cli.SizeFlag(fs, "spill-max", "put up to `SIZE` of intermediate results into a temporary file")}
@@ -64,6 +65,9 @@ func measureVerb() cli.Verb {
 					return err
 				}
 				spec.Levels = strings.Split(*levels, ",")
+				if spec.Fit != "gptq" {
+					*statsMax = 0
+				}
 				return measure(ctx, env, *path, spec, text, b, &memory, int64(*statsMax), *stats, *output)
 			}
 		},
@@ -90,7 +94,7 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 		return err
 	}
 	defer statsOut.abort()
-	data, err := text.data(m, calib.PartFit)
+	data, codes, err := text.fitData(m)
 	if err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	progress := env.Progress("measuring", "steps", 0)
 	defer progress.Close()
 	opt := calib.MeasureOptions{
-		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), Link: link, Int8: int8, StatsMax: statsMax, GEMM: cpu.GEMM,
+		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), Codes: codes, Link: link, Int8: int8, StatsMax: statsMax, GEMM: cpu.GEMM,
 		Progress: func(done, total int) { progress.Set(int64(done)) },
 	}
 	if opt.WorkRAM, err = memory.bytes(); err != nil {
@@ -194,6 +198,9 @@ func openJournal(env *cli.Env, weights string, b backend.Backend, opt *calib.Mea
 		Levels                 []doc.Level
 		StatsMax               int64
 	}{Weights: weights, Backend: b.Name(), Path: b.Path(), Data: []doc.DataPart{data.Part}, Encodings: opt.Encodings, Levels: opt.Levels, StatsMax: opt.StatsMax}
+	if opt.Codes != nil {
+		key.Data = append(key.Data, opt.Codes.Part)
+	}
 	if opt.Link != nil {
 		key.Data = append(key.Data, opt.Link.Part)
 	}

@@ -29,6 +29,7 @@ type textFlags struct {
 	files    []string
 	link     []string // other text, for measure
 	tokens   int
+	codes    int // tokens that codes are fitted to, for measure
 	sequence int
 }
 
@@ -50,6 +51,29 @@ func (f *textFlags) defineLink(fs *pflag.FlagSet) {
 // all of the part asked for.
 func (f *textFlags) data(m *model.Model, part string) (*calib.Data, error) {
 	return f.of(m, f.files, part)
+}
+
+// leastCodes is how much text codes need that are not to be fitted to the text
+// that is scored.
+const leastCodes = 512
+
+// fitData returns the tokens to be scored, and more of the same text for codes,
+// nil if there is no more.
+func (f *textFlags) fitData(m *model.Model) (scored, codes *calib.Data, err error) {
+	if f.codes < 0 {
+		return nil, nil, cli.Usage("--codes-tokens %d: want 0 or more", f.codes)
+	}
+	both := *f
+	both.tokens += f.codes
+	data, err := both.data(m, calib.PartFit)
+	if err != nil || f.codes == 0 {
+		return data, nil, err
+	}
+	scored, codes = data.Cut(f.tokens, calib.PartCodes)
+	if codes != nil && codes.Part.Tokens < leastCodes {
+		codes = nil
+	}
+	return scored, codes, nil
 }
 
 // linkData returns the other text, nil if a user gave text and no other.

@@ -182,8 +182,10 @@ func (m *measurement) stageBytes(data *Data) int64 {
 
 func (m *measurement) longest(data *Data) int {
 	n := max(m.data.Longest(), data.Longest())
-	if m.opt.Link != nil {
-		n = max(n, m.opt.Link.Longest())
+	for _, other := range []*Data{m.opt.Codes, m.opt.Link} {
+		if other != nil {
+			n = max(n, other.Longest())
+		}
 	}
 	return n
 }

@@ -15,6 +15,9 @@ type MeasureOptions struct {
 	Encodings []doc.Encoding
 	Levels    []doc.Level
 	Threads   int
+	// Codes, if not nil, is other text, which codes are fitted to: on the text
+	// that they were fitted to they lose less than on any other.
+	Codes *Data
 	// Link, if not nil, is other text, on which routing is observed and whole
 	// plans are measured.
 	Link *Data
@@ -80,8 +83,14 @@ func Measure(ctx context.Context, b backend.Backend, src Model, data *Data, opt 
 		Format: doc.FormatTable, Synthetic: m.p.Synthetic, Profile: *m.p, Data: []doc.DataPart{data.Part},
 		Encodings: opt.Encodings, Levels: opt.Levels, Link: additiveLink(),
 	}
+	if opt.Codes != nil {
+		t.Data = append(t.Data, opt.Codes.Part)
+		if err := m.measure(ctx, opt.Codes, nil, true); err != nil {
+			return nil, nil, fmt.Errorf("text for codes: %w", err)
+		}
+	}
 	variants := m.itemVariants()
-	if err := m.measure(ctx, data, variants, true); err != nil {
+	if err := m.measure(ctx, data, variants, opt.Codes == nil); err != nil {
 		return nil, nil, err
 	}
 	t.Floor, _ = Mean(variants[0].score.docs)
@@ -118,10 +127,7 @@ func newMeasurement(b backend.Backend, src Model, data *Data, opt MeasureOptions
 			m.sharedOps[o] = true
 		}
 	}
-	longest := data.Longest()
-	if opt.Link != nil {
-		longest = max(longest, opt.Link.Longest())
-	}
+	longest := m.longest(data)
 	var err error
 	if m.f, err = newForward(b, p, longest, headRows, "f32"); err != nil {
 		return nil, err

@@ -17,12 +17,13 @@ type Document struct {
 	Chat bool // Text is a rendered conversation: special tokens in it are meant as such
 }
 
-// Parts of the data. Scales and KL tables see "fit", the link "link", and
-// verify "test".
+// Parts of the data. Codes are fitted to "codes", KL tables see "fit", the link
+// "link", and verify "test".
 const (
-	PartFit  = "fit"
-	PartLink = "link"
-	PartTest = "test"
+	PartCodes = "codes"
+	PartFit   = "fit"
+	PartLink  = "link"
+	PartTest  = "test"
 )
 
 // Sequence is a run of tokens of one document, scored teacher-forced from an
@@ -52,7 +53,6 @@ const minSequence = 16
 // is not negative.
 func Tokenize(docs []Document, part string, encode Encode, bos, length, want int) (*Data, error) {
 	d := &Data{Part: doc.DataPart{Name: "text", Part: part}}
-	digest := sha256.New()
 	var queues [][]int32
 	for i := range docs {
 		ids, err := encode(&docs[i])
@@ -92,6 +92,13 @@ func Tokenize(docs []Document, part string, encode Encode, bos, length, want int
 		used = max(used, s.Document+1)
 	}
 	d.Documents = d.Documents[:used]
+	d.sum()
+	return d, nil
+}
+
+// sum writes the digest of the sequences.
+func (d *Data) sum() {
+	digest := sha256.New()
 	for _, s := range d.Sequences {
 		for _, id := range s.IDs {
 			digest.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)})
@@ -99,7 +106,26 @@ func Tokenize(docs []Document, part string, encode Encode, bos, length, want int
 		digest.Write([]byte{0xff, 0xff, 0xff, 0xff})
 	}
 	d.Part.SHA256 = hex.EncodeToString(digest.Sum(nil))
-	return d, nil
+}
+
+// Cut splits d into its first sequences, of at least tokens in sum, and the
+// rest as a part of its own, nil if nothing is left.
+func (d *Data) Cut(tokens int, part string) (head, rest *Data) {
+	first, second := *d, *d
+	n := 0
+	first.Part.Tokens = 0
+	for n < len(d.Sequences) && first.Part.Tokens < int64(tokens) {
+		first.Part.Tokens += int64(len(d.Sequences[n].IDs) - 1)
+		n++
+	}
+	if n == len(d.Sequences) {
+		return d, nil
+	}
+	first.Sequences, second.Sequences = d.Sequences[:n], d.Sequences[n:]
+	second.Part.Part, second.Part.Tokens = part, d.Part.Tokens-first.Part.Tokens
+	first.sum()
+	second.sum()
+	return &first, &second
 }
 
 // Longest is the length of the longest sequence.

@@ -32,7 +32,7 @@ type Table struct {
 // DataPart is one part of the text that was used.
 type DataPart struct {
 	Name   string `json:"name"`
-	Part   string `json:"part"` // "fit", "link", "test"
+	Part   string `json:"part"` // "codes", "fit", "link", "test"
 	SHA256 string `json:"sha256"`
 	Tokens int64  `json:"tokens"`
 }
