@@ -84,7 +84,7 @@ func TestEnvironmentRefuses(t *testing.T) {
 
 // What backends hold beside slabs is what the ledger has for it.
 func TestOverheadIsInTheLedger(t *testing.T) {
-	for _, name := range models {
+	for _, name := range slices.Concat(models, families) {
 		for _, kv := range []string{"f32", "f16"} {
 			backends := []backend.Backend{ref.Open(2)}
 			if b, err := cpu.Open(cpu.Options{Threads: 2}); err == nil {
