@@ -58,6 +58,7 @@ type conversation struct {
 	flags     *runFlags
 	env       *cli.Env
 	tokenizer *tokenizer.Tokenizer
+	limit     int            // bytes of a prompt
 	template  *chat.Template // nil: with --raw, the contents of the messages
 	options   chat.Options
 	messages  []chat.Message
@@ -68,7 +69,7 @@ type conversation struct {
 
 // newConversation reads the store's template.
 func (f *runFlags) newConversation(env *cli.Env, s *store.Store, t *tokenizer.Tokenizer) (*conversation, error) {
-	c := &conversation{flags: f, env: env, tokenizer: t}
+	c := &conversation{flags: f, env: env, tokenizer: t, limit: f.promptBytes(s, t)}
 	today, err := f.chat.today()
 	if err != nil {
 		return nil, err
@@ -151,6 +152,9 @@ func (c *conversation) prompt() ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(text) > c.limit {
+		return nil, cli.No("the prompt has more than %d bytes, which the context has no room for", c.limit)
+	}
 	rest, goesOn := strings.CutPrefix(text, c.text)
 	if !goesOn {
 		c.ids, rest = nil, text
@@ -204,11 +208,10 @@ func (f *runFlags) converse(ctx context.Context, env *cli.Env, s *store.Store, p
 			return err
 		}
 	}
-	limit := f.promptBytes(s, t)
-	next := c.typed(limit)
+	next := c.typed()
 	var first []int32
 	if f.prompt != "" || !env.StdinIsTerminal() {
-		messages, err := f.readMessages(ctx, env, limit)
+		messages, err := f.readMessages(ctx, env, c.limit)
 		if err != nil {
 			return err
 		}
@@ -297,6 +300,9 @@ func (f *runFlags) readMessages(ctx context.Context, env *cli.Env, limit int) ([
 	if len(text) > limit {
 		return nil, cli.No("the messages have more than %d bytes, which the context has no room for", limit)
 	}
+	if text == "" {
+		return nil, cli.BadDocument("stdin: empty, messages are expected")
+	}
 	messages, err := chat.ReadMessages("stdin", strings.NewReader(text+"\n"), limit+1)
 	if err != nil {
 		return nil, cli.WithHint(err, `with --chat stdin is messages, one a line: {"role":"user","content":"..."}; a plain text goes by -p`)
@@ -328,10 +334,9 @@ func (c *conversation) given(messages []chat.Message) prompts {
 	}
 }
 
-// typed gives the prompts of what somebody types, a message a line of at most
-// limit bytes.
-func (c *conversation) typed(limit int) prompts {
-	lines := bufio.NewReaderSize(c.env.Stdin(), min(limit, 64<<10))
+// typed gives the prompts of what somebody types, a message a line.
+func (c *conversation) typed() prompts {
+	lines := bufio.NewReader(c.env.Stdin())
 	return func(ctx context.Context) ([]int32, error) {
 		for {
 			c.env.Prompt("> ")
@@ -344,8 +349,6 @@ func (c *conversation) typed(limit int) prompts {
 				return nil, err
 			case text == "":
 				continue
-			case len(text) > limit:
-				return nil, cli.No("the message has more than %d bytes, which the context has no room for", limit)
 			}
 			if err := c.add(chat.NewMessage("user", text)); err != nil {
 				c.env.Warnf("%v", err)

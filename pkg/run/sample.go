@@ -38,7 +38,7 @@ func (s *Sampling) Check() error {
 	case !(s.MinP >= 0 && s.MinP <= 1):
 		return fmt.Errorf("min-p %v: want a number from 0 to 1", s.MinP)
 	case !(s.RepetitionPenalty >= 0) || math.IsInf(s.RepetitionPenalty, 1):
-		return fmt.Errorf("repetition penalty %v: want a finite number, 0 or more", s.RepetitionPenalty)
+		return fmt.Errorf("repetition-penalty %v: want a finite number, 0 or more", s.RepetitionPenalty)
 	}
 	return nil
 }
