@@ -31,7 +31,7 @@ type Summary struct {
 	PeakBytes    int64            `json:"peak_bytes"`
 	Exit         int              `json:"exit"`
 	Reason       string           `json:"reason"`
-	PromptTokens int              `json:"prompt_tokens"`
+	PromptTokens int              `json:"prompt_tokens"` // computed; of all turns of a chat
 	Tokens       int64            `json:"tokens"`
 	LoadNs       int64            `json:"load_ns"` // until the first step began
 	PrefillNs    int64            `json:"prefill_ns"`
@@ -130,6 +130,7 @@ type summarizer struct {
 	tiers     map[string]*TierTotal
 	signals   map[string]*NamedCount
 	fallbacks map[string]*NamedCount
+	prefilled int     // tokens of prompts
 	times     []int64 // of decode steps
 	decode    int64   // bytes read in decode
 }
@@ -205,6 +206,8 @@ func (s *summarizer) token(l *doc.TokenLine) {
 	}
 	if l.Phase != "decode" {
 		s.PrefillNs += l.TimeNs
+		s.prefilled += l.Tokens
+		s.PromptTokens = s.prefilled
 		return
 	}
 	s.DecodeNs += l.TimeNs
