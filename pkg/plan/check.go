@@ -246,6 +246,9 @@ func (s *solver) solutionOf(p *doc.Plan) (*solution, error) {
 	for n := range s.problem.layers {
 		for _, b := range p.Scheduled.Slots {
 			if b.Layer == s.problem.layers[n].layer {
+				if experts := len(s.problem.layers[n].experts); b.Slots > experts {
+					return nil, claim("layer %d has %d slots for %d experts", b.Layer, b.Slots, experts)
+				}
 				sol.banks[n] = bank{slots: b.Slots, tier: b.Tier, bytes: b.SlotBytes}
 			}
 		}
