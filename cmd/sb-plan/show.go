@@ -55,10 +55,11 @@ func showPlan(w io.Writer, p *doc.Plan) error {
 	fmt.Fprintf(w, "escalation pool: %s (%d bytes)\n", size(p.PoolBytes), p.PoolBytes)
 	showResidency(w, "scheduled", p, &p.Scheduled)
 	showResidency(w, "exact", p, &p.Exact)
+	showPins(w, p)
 	ops := escalations(p)
 	if len(ops) == 0 {
 		fmt.Fprintf(w, "\nno op can escalate\n")
-		return showLadder(w, &p.OpBundles[0])
+		return showLadder(w, p, &p.OpBundles[0])
 	}
 	ops = ops[:min(largest, len(ops))]
 	fmt.Fprintf(w, "\nlargest escalations:\n")
@@ -73,7 +74,29 @@ func showPlan(w io.Writer, p *doc.Plan) error {
 		sum += b.Tiers[1].DeltaBytes
 	}
 	fmt.Fprintf(w, "  at most %d at once: the largest %d take %s (%d bytes)\n", p.Escalation.MaxConcurrent, k, size(sum), sum)
-	return showLadder(w, ops[0])
+	return showLadder(w, p, ops[0])
+}
+
+// showPins lists the precisions that the plan's policy holds, and why.
+func showPins(w io.Writer, p *doc.Plan) {
+	if len(p.Pins) > 0 {
+		fmt.Fprintf(w, "\npins:\n")
+	}
+	for i := range p.Pins {
+		pin := &p.Pins[i]
+		ops := pin.Ops[0]
+		if n := len(pin.Ops); n > 1 {
+			ops = fmt.Sprintf("%s and %d more", ops, n-1)
+		}
+		fmt.Fprintf(w, "  %s at %s\n", ops, pinText(pin))
+	}
+}
+
+func pinText(pin *doc.PlanPin) string {
+	if pin.Level != "" {
+		return "level " + pin.Level + ": " + pin.Reason
+	}
+	return fmt.Sprintf("%d bits or more: %s", pin.MinBits, pin.Reason)
 }
 
 func showResidency(w io.Writer, mode string, p *doc.Plan, r *doc.Residency) {
@@ -120,10 +143,10 @@ func showOp(w io.Writer, p *doc.Plan, op string) error {
 	if i < 0 {
 		return cli.WithHint(cli.Usage("the plan has no op %q", op), "ops are named as %s", p.OpBundles[len(p.OpBundles)/2].Op)
 	}
-	return showLadder(w, &p.OpBundles[i])
+	return showLadder(w, p, &p.OpBundles[i])
 }
 
-func showLadder(w io.Writer, b *doc.OpBundle) error {
+func showLadder(w io.Writer, p *doc.Plan, b *doc.OpBundle) error {
 	fmt.Fprintf(w, "\nladder of %s (%s):\n", b.Op, b.Kind)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, tier := range b.Tiers {
@@ -137,5 +160,11 @@ func showLadder(w io.Writer, b *doc.OpBundle) error {
 			fmt.Fprintf(t, "  \tread %s from %s%s, due before %s\t\t\t\t\t\n", f.Record, f.StartDuring, wraps, f.DeadlineBefore)
 		}
 	}
-	return t.Flush()
+	t.Flush()
+	for i := range p.Pins {
+		if slices.Contains(p.Pins[i].Ops, b.Op) {
+			fmt.Fprintf(w, "  pinned at %s\n", pinText(&p.Pins[i]))
+		}
+	}
+	return nil
 }

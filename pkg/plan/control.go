@@ -117,7 +117,7 @@ func (p *problem) uniformPoints() []uniformPoint {
 			switch {
 			case it.op == nil: // the KV cache is at its best
 				l = len(it.levels) - 1
-			case l < 0 && len(it.levels) == 1:
+			case l < 0 && (len(it.levels) == 1 || it.pinned):
 				l = 0
 			}
 			if l < 0 {

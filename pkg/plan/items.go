@@ -56,6 +56,7 @@ type item struct {
 	// streams says that the op's records may pass through the ring. An
 	// embedding is read by row or, tied, at both ends of a token: it stays.
 	streams bool
+	pinned  bool // by a policy: levels were taken away
 }
 
 // moeLayer is a block's experts.

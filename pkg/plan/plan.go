@@ -205,8 +205,12 @@ func newSolver(t *doc.Table, m *doc.Machine, b doc.Budget, o Options) (*solver, 
 		return nil, &OptionError{"context", err.Error()}
 	}
 	s.problem, s.cleaned, err = newProblem(t, newSpeeds(m, b.SSDBytesPerSec), kv, b.MaxRAMBytes-s.fixed.Sum(), b.MaxSSDCacheBytes, &s.opt)
+	if err != nil {
+		return nil, err
+	}
 	s.cleaned += cleaned
-	return s, err
+	s.problem.mark(s.pins)
+	return s, nil
 }
 
 // decide chooses the default path.

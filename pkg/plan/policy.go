@@ -211,6 +211,21 @@ func (p *pinner) list(rules []rule) []doc.PlanPin {
 	return pins
 }
 
+// mark notes the items that pins are of.
+func (p *problem) mark(pins []doc.PlanPin) {
+	pinned := map[string]bool{}
+	for i := range pins {
+		for _, op := range pins[i].Ops {
+			pinned[op] = true
+		}
+	}
+	for i := range p.items {
+		if op := p.items[i].op; op != nil {
+			p.items[i].pinned = pinned[op.ID]
+		}
+	}
+}
+
 // PolicyError says which rule of a policy a table cannot follow.
 type PolicyError struct {
 	Place  string // JSON pointer

@@ -203,4 +203,35 @@ func TestPriorTable(t *testing.T) {
 	if bits := tierBits(p, &p.Bundle("lm_head").Tiers[0]); bits < 6 {
 		t.Errorf("a head of %d bits", bits)
 	}
+	if p.Uniform == nil {
+		t.Error("no single encoding, where pinned ops have other levels")
+	}
+}
+
+// FuzzPolicy reads policies: none panics or makes a plan that breaks an
+// invariant, whatever it asks.
+func FuzzPolicy(f *testing.F) {
+	for _, text := range []string{
+		`{"format": "sb.policy/1", "pins": []}`,
+		`{"format": "sb.policy/1", "pins": [{"kind": "lm_head", "min_bits": 6, "reason": "r"}, {"op": "block_1.attn", "level": "q4g64-bf16-lsq1", "reason": "r"}]}`,
+		`{"format": "sb.policy/1", "pins": [{"kind": "attention", "layers": [0, 3], "min_bits": 16, "unmeasured_only": true, "reason": "r"}], "max_classes_per_layer": 1}`,
+		`{"format": "sb.policy/1", "pins": [], "super_experts": {"loss_factor": 1, "min_bits": 8}, "rare_experts": {"hit_share_below": 1, "min_bits": 16}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	in := table(f, synth.Shape{Layers: 2, Hidden: 128, Heads: 2, Vocab: 500, Context: 64, Experts: 4, TopK: 2, ExpertSize: 64}, synth.Losses{})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		policy, err := doc.Read[doc.Policy]("policy", text)
+		if err != nil {
+			return
+		}
+		p, err := plan.Solve(in, nil, doc.Budget{MaxRAMBytes: 17 << 20}, plan.Options{Policy: policy, Work: 10_000})
+		if err == nil {
+			err = p.Validate()
+		}
+		var coded interface{ ExitCode() int }
+		if err != nil && !errors.As(err, &coded) {
+			t.Fatal(err)
+		}
+	})
 }
