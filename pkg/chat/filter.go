@@ -269,7 +269,6 @@ func (w *jsonWriter) value(a arguments, v jinja.Value) (err error) {
 
 func (w *jsonWriter) nested(open, end byte, n int, item func(i int) error) error {
 	w.out = append(w.out, open)
-	inner := *w
 	for i := range n {
 		if i > 0 {
 			w.out = append(w.out, w.between...)
@@ -285,7 +284,7 @@ func (w *jsonWriter) nested(open, end byte, n int, item func(i int) error) error
 			return err
 		}
 	}
-	if n > 0 && inner.indent != "" {
+	if n > 0 && w.indent != "" {
 		w.out = append(w.out, w.indent[:len(w.indent)-len(w.step)]...)
 	}
 	w.out = append(w.out, end)

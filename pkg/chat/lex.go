@@ -25,9 +25,8 @@ type part struct {
 
 // token is a token of an expression.
 type token struct {
-	kind  byte   // 'n' name, 's' string, 'd' number, 'o' operator
-	text  string // of a string, what it stands for
-	tight bool   // nothing stands between it and the token before
+	kind byte   // 'n' name, 's' string, 'd' number, 'o' operator
+	text string // of a string, what it stands for
 }
 
 // lexer cuts a template into parts by the rules of Jinja2's lexer with trim_blocks and lstrip_blocks.
@@ -153,10 +152,9 @@ func (l *lexer) tag(kind byte) error {
 	if kind == '%' {
 		closer = "%}"
 	}
-	depth, tight := 0, false
+	depth := 0
 	for {
 		trimmed := strings.TrimLeftFunc(l.rest, isSpace)
-		tight = tight && len(trimmed) == len(l.rest)
 		l.take(len(l.rest) - len(trimmed))
 		if depth == 0 {
 			for _, sign := range [...]string{"", "-", "+"} {
@@ -187,8 +185,6 @@ func (l *lexer) tag(kind byte) error {
 				depth--
 			}
 		}
-		t.tight = tight
-		tight = true
 		p.tokens = append(p.tokens, t)
 		switch {
 		case depth > maxBrackets:

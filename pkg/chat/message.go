@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/ardanlabs/jinja"
 
@@ -111,9 +110,4 @@ func (m Message) has(name string) bool {
 		}
 	}
 	return false
-}
-
-// String is the message as one would write it down.
-func (m Message) String() string {
-	return m.Role() + ": " + strings.TrimSpace(m.Content())
 }

@@ -170,13 +170,15 @@ func (t *translator) loop(p part, args []token, rest []part) error {
 // outside reports whether a keyword or operator stands outside of brackets,
 // inBrackets whether it stands in some.
 func outside(tokens []token, text string) bool {
-	return at(tokens, text, func(depth int) bool { return depth == 0 })
-}
-func inBrackets(tokens []token, text string) bool {
-	return at(tokens, text, func(depth int) bool { return depth > 0 })
+	return stands(tokens, text, func(depth int) bool { return depth == 0 })
 }
 
-func at(tokens []token, text string, depth func(int) bool) bool {
+func inBrackets(tokens []token, text string) bool {
+	return stands(tokens, text, func(depth int) bool { return depth > 0 })
+}
+
+// stands reports whether a keyword or operator stands at a depth of brackets.
+func stands(tokens []token, text string, depth func(int) bool) bool {
 	n := 0
 	for _, t := range tokens {
 		switch {
