@@ -134,13 +134,18 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	if err != nil {
 		return err
 	}
-	opt.Journal = journal
+	if journal != nil {
+		opt.Journal = journal
+		defer journal.Close()
+	}
 	table, stats, err := calib.Measure(ctx, b, m, data, opt)
+	if short, ok := errors.AsType[*calib.WorkRAMError](err); ok {
+		return cli.WithHint(err, "--work-ram %d, fewer --tokens, or --spill-max", short.Need)
+	}
 	if err != nil {
-		return errors.Join(err, journal.Close())
+		return err
 	}
 	progress.Close()
-	defer journal.Remove() // a leftover costs disk, nothing else
 	table.WeightsSHA = weights
 	if table.Statistics, err = statsOut.save(stats); err != nil {
 		return err
@@ -152,7 +157,10 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	if _, err := out.Write(bytes); err != nil {
 		return err
 	}
-	return out.Commit()
+	if err := out.Commit(); err != nil || journal == nil {
+		return err
+	}
+	return journal.Remove()
 }
 
 // defaultTokens are scored unless the user says.
@@ -189,7 +197,8 @@ func (w *workMemory) bytes() (int64, error) {
 	return w.ram.Bytes(e.Total, e.Auto(0)), nil
 }
 
-// openJournal opens the journal of this very measurement in the cache folder.
+// openJournal opens the journal of this very measurement in the cache folder;
+// nil where there is none, and an interrupted measurement begins anew.
 func openJournal(env *cli.Env, weights string, b backend.Backend, opt *calib.MeasureOptions, data *calib.Data) (*calib.FileJournal, error) {
 	key := struct {
 		Weights, Backend, Path string
@@ -211,7 +220,7 @@ func openJournal(env *cli.Env, weights string, b backend.Backend, opt *calib.Mea
 	sum := sha256.Sum256(text)
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return nil, cli.WithHint(cli.Usage("no cache folder for the journal: %w", err), "XDG_CACHE_HOME names one")
+		return nil, nil
 	}
 	dir = filepath.Join(dir, "substrate", "measuring")
 	if err := os.MkdirAll(dir, 0o777); err != nil {

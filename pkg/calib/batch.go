@@ -140,11 +140,6 @@ func (e *WorkRAMError) Error() string {
 // ExitCode is that of a "no".
 func (e *WorkRAMError) ExitCode() int { return 1 }
 
-// Hint names the flags.
-func (e *WorkRAMError) Hint() string {
-	return fmt.Sprintf("--work-ram %d, fewer --tokens, or --spill-max", e.Need)
-}
-
 // workBase is what the tool takes beside what is counted: code, heap, the
 // model's header.
 const workBase = 192 << 20

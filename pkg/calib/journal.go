@@ -2,7 +2,6 @@ package calib
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 
@@ -109,7 +108,5 @@ func (j *FileJournal) Note(name string, score *VariantScore) error {
 // Close keeps the journal for the next time.
 func (j *FileJournal) Close() error { return j.file.Close() }
 
-// Remove ends a measurement that is whole.
-func (j *FileJournal) Remove() error {
-	return errors.Join(j.file.Close(), os.Remove(j.file.Name()))
-}
+// Remove forgets the journal of a measurement that is whole.
+func (j *FileJournal) Remove() error { return os.Remove(j.file.Name()) }
