@@ -29,7 +29,7 @@ type lsqLanes struct {
 
 	x       laneValues
 	codes   [maxCandidates]laneCodes
-	rows    [maxCandidates]laneRows
+	rows    laneRows
 	offsets [lanes]int32 // of the lanes' rows, in bytes
 	lo, hi  [lanes]float32
 	origin  [lanes]float64
@@ -155,11 +155,9 @@ func (g *lsqLanes) store(dst plane.Matrix, row, col int) bool {
 			}
 		}
 	}
-	for n := range maxCandidates {
-		g.rows[n].transpose(&g.codes[n], g.n)
-	}
+	g.rows.take(&g.codes, &chosen, g.n)
 	for i := range min(lanes, dst.Rows-row) {
-		c, codes := candidates[i][chosen[i]], g.rows[chosen[i]][i][:g.n]
+		c, codes := candidates[i][chosen[i]], g.rows[i][:g.n]
 		if g.lo[i] == g.hi[i] {
 			c.scale, c.bias = constantGroup(codes, f, g.lo[i])
 		}
@@ -180,28 +178,44 @@ func storable(f plane.Format, c candidate) bool {
 	return finite(s) && finite(b) && finite(float32(s*float32(int(1)<<f.Bits-1))+b)
 }
 
-// transpose takes the first n codes of each lane. It moves 8 by 8 of them as
-// words: first single bytes past the diagonal, then pairs, then fours.
-func (r *laneRows) transpose(c *laneCodes, n int) {
+// take takes the first n codes of each lane from that of the candidates which
+// is chosen for it.
+func (r *laneRows) take(candidates *[maxCandidates]laneCodes, chosen *[lanes]int, n int) {
+	var masks [maxCandidates]uint64
+	for i, c := range chosen {
+		masks[c] |= 0xff << (8 * i)
+	}
+	word := func(k int) (w uint64) {
+		for c := range candidates {
+			w |= binary.LittleEndian.Uint64(candidates[c][k][:]) & masks[c]
+		}
+		return w
+	}
 	for k := 0; k < n; k += 8 {
-		var a [8]uint64
-		for i := range a {
-			a[i] = binary.LittleEndian.Uint64(c[k+i][:])
-		}
-		for i := 0; i < 8; i += 2 {
-			t := (a[i]>>8 ^ a[i+1]) & 0x00ff00ff00ff00ff
-			a[i], a[i+1] = a[i]^t<<8, a[i+1]^t
-		}
-		for _, i := range [...]int{0, 1, 4, 5} {
-			t := (a[i]>>16 ^ a[i+2]) & 0x0000ffff0000ffff
-			a[i], a[i+2] = a[i]^t<<16, a[i+2]^t
-		}
-		for i := range 4 {
-			t := (a[i]>>32 ^ a[i+4]) & 0x00000000ffffffff
-			a[i], a[i+4] = a[i]^t<<32, a[i+4]^t
-		}
-		for i := range a {
-			binary.LittleEndian.PutUint64(r[i][k:], a[i])
+		// 8 codes of 8 lanes are transposed as words: bytes past the diagonal
+		// change places, then pairs, then fours.
+		const bytes, pairs, fours = 0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0x00000000ffffffff
+		a0, a1 := exchange(word(k), word(k+1), 8, bytes)
+		a2, a3 := exchange(word(k+2), word(k+3), 8, bytes)
+		a4, a5 := exchange(word(k+4), word(k+5), 8, bytes)
+		a6, a7 := exchange(word(k+6), word(k+7), 8, bytes)
+		a0, a2 = exchange(a0, a2, 16, pairs)
+		a1, a3 = exchange(a1, a3, 16, pairs)
+		a4, a6 = exchange(a4, a6, 16, pairs)
+		a5, a7 = exchange(a5, a7, 16, pairs)
+		a0, a4 = exchange(a0, a4, 32, fours)
+		a1, a5 = exchange(a1, a5, 32, fours)
+		a2, a6 = exchange(a2, a6, 32, fours)
+		a3, a7 = exchange(a3, a7, 32, fours)
+		for i, w := range [lanes]uint64{a0, a1, a2, a3, a4, a5, a6, a7} {
+			binary.LittleEndian.PutUint64(r[i][k:], w)
 		}
 	}
+}
+
+// exchange swaps the upper part of a with the lower part of b in every field
+// of twice shift bits.
+func exchange(a, b uint64, shift uint, mask uint64) (uint64, uint64) {
+	t := (a>>shift ^ b) & mask
+	return a ^ t<<shift, b ^ t
 }
