@@ -18,6 +18,7 @@ complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l text -r -F 
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l tokens -x -d 'score about N tokens (default 2048)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l sequence -x -d 'in sequences of N tokens (default 256)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l link-text -r -F -d 'observe routing on FILE, other text than --text (default with the built-in text: a part of its own)'
+complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l codes-tokens -x -d 'fit codes to about N more tokens of --text; 0: to the tokens that are scored (default 6000)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l fast -d 'score 1024 tokens'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l thorough -d 'score 8192 tokens'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l work-ram -x -d 'memory that this tool itself may use: SIZE as 4G, 50%, auto'

@@ -119,7 +119,7 @@ func shellOut(t *testing.T, dir, command string) string {
 }
 
 // exampleFolder is what the examples of the manuals find: a tiny model with a
-// chat template, a table, a plan, a store.
+// chat template, a table, two plans, a store.
 func exampleFolder(t *testing.T, root string) string {
 	dir := t.TempDir()
 	models, err := filepath.Abs(filepath.Join(root, "testdata", "models"))
@@ -129,7 +129,7 @@ func exampleFolder(t *testing.T, root string) string {
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	template := "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{{ 'assistant: ' if add_generation_prompt }}"
 	shellOut(t, dir, "cp -r "+models+"/qwen3moe model && chmod -R u+w model && printf '%s' \""+strings.ReplaceAll(template, "\n", `\n`)+"\" >model/chat_template.jinja"+
-		" && sb-calibrate profile -q model | sb-synth table -q - -o table.json && sb-plan -q table.json --max-ram 64M -o plan.json && sb-pack -q --model model -o m.sb plan.json")
+		" && sb-calibrate profile -q model | sb-synth table -q - -o table.json && sb-plan -q table.json --max-ram 64M -o plan.json && sb-plan -q table.json --max-ram 48M -o other.json && sb-pack -q --model model -o m.sb plan.json")
 	return dir
 }
 
