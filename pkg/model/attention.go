@@ -3,7 +3,6 @@ package model
 import (
 	"slices"
 
-	"substrate/internal/jsonio"
 	"substrate/pkg/doc"
 )
 
@@ -62,17 +61,4 @@ func (c *config) qwenWindow(a *doc.Architecture) {
 		window = 0
 	}
 	c.windows(a, window, func(layer int) bool { return layer >= from })
-}
-
-// expertCount takes the number of experts, whose key has two names.
-func (c *config) expertCount(fallback int) int {
-	const inside, outside = "num_local_experts", "num_experts"
-	if raw, ok := c.values[inside]; ok {
-		delete(c.values, inside)
-		if other, both := c.values[outside]; both && !jsonio.Equal(raw, other) {
-			c.fail(inside, "%s, but %s is %s", clip(raw), outside, clip(other))
-		}
-		c.values[outside] = raw
-	}
-	return c.integer(outside, fallback, 0, doc.MaxExperts)
 }

@@ -1,5 +1,6 @@
 // Package model reads checkpoints: Hugging Face folders with safetensors
-// files, and GGUF files.
+// files, among them those that MLX quantized, and GGUF files. What is
+// particular to a model family is in a file of its own, family_*.go.
 //
 // [Open] reads headers alone and describes the model as a [doc.Profile], in
 // which every tensor has the name, shape and role that the families need,

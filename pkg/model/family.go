@@ -162,6 +162,19 @@ func commonConfig(c *config) doc.Architecture {
 	return a
 }
 
+// expertCount takes the number of experts, whose key has two names.
+func (c *config) expertCount(fallback int) int {
+	const inside, outside = "num_local_experts", "num_experts"
+	if raw, ok := c.values[inside]; ok {
+		delete(c.values, inside)
+		if other, both := c.values[outside]; both && !jsonio.Equal(raw, other) {
+			c.fail(inside, "%s, but %s is %s", clip(raw), outside, clip(other))
+		}
+		c.values[outside] = raw
+	}
+	return c.integer(outside, fallback, 0, doc.MaxExperts)
+}
+
 // checkArchitecture checks how the numbers fit each other, whatever file they
 // come from.
 func checkArchitecture(file string, a *doc.Architecture) error {
