@@ -278,15 +278,24 @@ func (s *solver) timeLimit(static *result) float64 {
 	return 2 * u.timeNs() / speedBand
 }
 
-// firstWork is what a first look at a mode may take.
-func (s *solver) firstWork() int { return s.opt.Work / 8 }
+// work is how many choices branch and bound may look at: in small models it is
+// what closes the gap, in large ones there is hardly one.
+func (s *solver) work() int {
+	if len(s.problem.items) <= smallModel {
+		return 5 * s.opt.Work
+	}
+	return s.opt.Work
+}
+
+// firstWork is what a first look may take.
+func (s *solver) firstWork() int { return s.work() / 8 }
 
 // refine solves a result again, with more work and with what the pool leaves.
 func (s *solver) refine(r *result) (*result, rungs) {
 	up := s.problem.ladders(r.sol, min(s.problem.free-r.use.ram(), s.poolReserve()))
 	lim := r.lim
 	lim.ram = s.problem.free - up.pool
-	if better, err := s.optimum(lim, r, s.opt.Work); err == nil {
+	if better, err := s.optimum(lim, r, s.work()); err == nil {
 		r = better
 		up = s.problem.ladders(r.sol, s.problem.free-r.use.ram())
 	}
