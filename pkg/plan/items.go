@@ -67,6 +67,7 @@ type moeLayer struct {
 	topK    int       // experts of one token
 	hit     []float64 // hit rate of an LRU of 0..len(experts) slots; not falling
 	popular []float64 // share of requests to the 0..len(experts) most used experts
+	upgrade []float64 // share of squared gate that 0..len(experts) slots for upgrades serve; nil where it was not measured
 
 	classes  classes
 	limit    int       // classes that the experts may take together
@@ -268,6 +269,9 @@ func buildLayers(t *doc.Table, items []item, limit int) []moeLayer {
 		l.topK = min(max(1, t.Profile.Architecture.ExpertsPerToken), len(l.experts))
 		l.popular = popularity(items, l)
 		l.hit = reuse(t, l)
+		if i := slices.IndexFunc(t.Reuse, func(r doc.ReuseCurve) bool { return r.Layer == l.layer }); i >= 0 {
+			l.upgrade = t.Reuse[i].UpgradeRate
+		}
 		l.classify(items, limit)
 	}
 	return layers

@@ -270,10 +270,14 @@ func (p *problem) missed(s *solution, n int) float64 {
 	return float64(l.topK) * (1 - l.hit[held]) * bytes
 }
 
-// upgradeHit is the share of a layer's requests that slots serve whose
-// contents change only every slot period: of what an LRU gains over the most
-// popular experts by locality, half is taken for lost.
+// upgradeHit is the share of a layer's requests, as far as they count, that
+// slots serve whose contents change only every slot period. Where that was not
+// measured, of what an LRU gains over the most popular experts by locality half
+// is taken for lost.
 func (l *moeLayer) upgradeHit(slots int) float64 {
+	if slots < len(l.upgrade) {
+		return l.upgrade[slots]
+	}
 	lru, popular := l.hit[slots], l.popular[slots]
 	if lru <= popular {
 		return lru
