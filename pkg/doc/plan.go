@@ -204,7 +204,25 @@ type Prediction struct {
 	// ReadBytesPerSec is the rate that reads of a record were assumed to have.
 	ReadBytesPerSec int64   `json:"read_bytes_per_second,omitzero"`
 	BitsPerWeight   float64 `json:"bits_per_weight"` // default path, scales included, all parameters
+	// SpeedTerms are what the time of a token was added up from: the larger of
+	// compute and reads ahead, and the reads that a token waits for.
+	SpeedTerms []SpeedTerm `json:"speed_terms,omitempty"`
 }
+
+// SpeedTerm is one part of the time of a token.
+type SpeedTerm struct {
+	Name   string `json:"name"` // a Term…
+	Ns     int64  `json:"ns"`
+	Source string `json:"source"` // where the number is from
+}
+
+// Terms of the time of a token.
+const (
+	TermProducts = "products"   // matrix products of all ops
+	TermFixed    = "fixed"      // what an op costs beside them
+	TermAhead    = "read_ahead" // overlaps with compute
+	TermDemand   = "demand"     // what a token waits for
+)
 
 // UniformControl is the best single encoding that fits the same bytes.
 type UniformControl struct {

@@ -92,6 +92,11 @@ func (v *planValidator) header() {
 			v.fail(at("predicted", n.name), "%v: want a finite number, not negative", n.value)
 		}
 	}
+	for i, t := range q.SpeedTerms {
+		if t.Name == "" || !validInteger(t.Ns, 0) {
+			v.fail(at("predicted", "speed_terms", i), "term %q of %d ns: want a name and 0 to 2^53", t.Name, t.Ns)
+		}
+	}
 	if !validInteger(q.ReadBytesPerToken, 0) || !validInteger(q.ReadBytesPerSec, 0) {
 		v.fail(at("predicted"), "read_bytes_per_token %d, read_bytes_per_second %d: want 0 to 2^53", q.ReadBytesPerToken, q.ReadBytesPerSec)
 	}
