@@ -55,6 +55,7 @@ func showPlan(w io.Writer, p *doc.Plan) error {
 	fmt.Fprintf(w, "escalation pool: %s (%d bytes)\n", size(p.PoolBytes), p.PoolBytes)
 	showResidency(w, "scheduled", p, &p.Scheduled)
 	showResidency(w, "exact", p, &p.Exact)
+	showSpeed(w, &p.Predicted)
 	showPins(w, p)
 	ops := escalations(p)
 	if len(ops) == 0 {
@@ -75,6 +76,19 @@ func showPlan(w io.Writer, p *doc.Plan) error {
 	}
 	fmt.Fprintf(w, "  at most %d at once: the largest %d take %s (%d bytes)\n", p.Escalation.MaxConcurrent, k, size(sum), sum)
 	return showLadder(w, p, ops[0])
+}
+
+// showSpeed says what the time of a token is made of.
+func showSpeed(w io.Writer, q *doc.Prediction) {
+	if len(q.SpeedTerms) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\na token (products and fixed, or read_ahead if that is longer, and demand):\n")
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, term := range q.SpeedTerms {
+		fmt.Fprintf(t, "  %s\t%.3g ms\t%s\n", term.Name, float64(term.Ns)/1e6, term.Source)
+	}
+	t.Flush()
 }
 
 // showPins lists the precisions that the plan's policy holds, and why.

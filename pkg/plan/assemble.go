@@ -250,6 +250,10 @@ func (s *solver) predict(u *usage, ladders []ladder) doc.Prediction {
 	se := 2 * math.Sqrt(max(0, u.variance))
 	q.KLLow = link.KL(max(0, u.kl-se)) * max(0, 1-link.Error)
 	q.KLHigh = link.KL(u.kl+se)*(1+link.Error) + s.table.Int8KL*(1+link.Error)
+	q.SpeedTerms = s.problem.speeds.terms(u, s.problem.dispatchNs)
+	if ns := u.ringNs + u.demandNs; ns > 0 && len(s.problem.speeds.ahead) > 0 {
+		q.ReadBytesPerSec = int64(u.readBytes / ns * 1e9)
+	}
 	q.TokensPerSecLow = q.TokensPerSec / speedBand
 	q.TokensPerSecHigh = q.TokensPerSec * speedBand
 	if n := s.table.Profile.Parameters; n > 0 {

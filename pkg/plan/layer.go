@@ -239,7 +239,7 @@ func (x *layerPricer) places(l *moeLayer, pr *prices) []float64 {
 
 // missNs is the time of a token's reads if no slot ever hits.
 func (p *problem) missNs(l *moeLayer, bytes int64) float64 {
-	return float64(l.topK) * p.speeds.read(float64(bytes), bytes)
+	return float64(l.topK) * p.speeds.demand(float64(bytes), bytes, l.topK)
 }
 
 // upgraded looks at resident experts with slots for upgrades.

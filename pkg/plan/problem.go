@@ -207,7 +207,7 @@ func (p *problem) bankUse(u *usage, s *solution, n int, sign int64) {
 	u.slots += sign * int64(b.slots) * b.bytes
 	if b.tier == 0 {
 		bytes := p.missed(s, n)
-		u.demandNs += f * p.speeds.read(bytes, b.bytes)
+		u.demandNs += f * p.speeds.demand(bytes, b.bytes, l.topK)
 		u.readBytes += f * bytes
 		return
 	}
