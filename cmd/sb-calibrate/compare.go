@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -29,6 +30,7 @@ func compareVerb() cli.Verb {
 			fits := fs.StringSlice("fit", []string{"minmax", "lsq", "gptq"}, "how codes are made: `FIT` gptq, lsq or minmax")
 			groups := fs.IntSlice("group", []int{64}, "inputs that share a scale: `N` 32, 64 or 128")
 			scale := fs.String("scale", "bf16", "`TYPE` of scales: bf16 or f16")
+			others := fs.StringArray("other", nil, "measure the linear layers of `CHECKPOINT` too, the same model as another quantizer rounded it; can be given several times")
 			statsMax := defineStatsMax(fs)
 			text := defineText(fs, 6000)
 			testTokens := fs.Int("test-tokens", 4000, "measure on about `N` tokens")
@@ -47,13 +49,13 @@ func compareVerb() cli.Verb {
 						specs = append(specs, calib.LevelSpec{Levels: *levels, Group: group, Scale: *scale, Fit: fit})
 					}
 				}
-				return compare(ctx, env, *path, specs, text, *testTokens, b, int64(*statsMax), *output)
+				return compare(ctx, env, *path, *others, specs, text, *testTokens, b, int64(*statsMax), *output)
 			}
 		},
 	}
 }
 
-func compare(ctx context.Context, env *cli.Env, path string, specs []calib.LevelSpec, text *textFlags, testTokens int, flags *backends.Flags, statsMax int64, output string) error {
+func compare(ctx context.Context, env *cli.Env, path string, others []string, specs []calib.LevelSpec, text *textFlags, testTokens int, flags *backends.Flags, statsMax int64, output string) error {
 	encodings, levels, err := calib.Join(specs)
 	if err != nil {
 		return cli.Usage("--levels: %w", err)
@@ -63,6 +65,15 @@ func compare(ctx context.Context, env *cli.Env, path string, specs []calib.Level
 		return err
 	}
 	defer m.Close()
+	var other []calib.Other
+	for _, path := range others {
+		o, err := model.Open(path)
+		if err != nil {
+			return err
+		}
+		defer o.Close()
+		other = append(other, calib.Other{Name: filepath.Base(path), Rows: o})
+	}
 	out, err := env.Create(output)
 	if err != nil {
 		return err
@@ -84,7 +95,7 @@ func compare(ctx context.Context, env *cli.Env, path string, specs []calib.Level
 	defer b.Close()
 	progress := env.Progress("comparing", "layers", 0)
 	defer progress.Close()
-	results, err := calib.Compare(ctx, b, m, fit, test, calib.MeasureOptions{
+	results, err := calib.Compare(ctx, b, m, fit, test, other, calib.MeasureOptions{
 		Encodings: encodings, Levels: levels, Threads: flags.Threads.Count(), StatsMax: statsMax, GEMM: cpu.GEMM,
 		Progress: func(done, total int) { progress.Set(int64(done)) },
 	})

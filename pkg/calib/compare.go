@@ -2,6 +2,7 @@ package calib
 
 import (
 	"context"
+	"slices"
 
 	"substrate/pkg/backend"
 	"substrate/pkg/doc"
@@ -11,7 +12,7 @@ import (
 // Comparison is what a level loses when all of a model's linear layers have
 // it, with embedding and head at the reference.
 type Comparison struct {
-	Level         string  `json:"level"`
+	Level         string  `json:"level"`           // or the name of another checkpoint
 	Bytes         int64   `json:"bytes"`           // of the linear layers' records
 	SkeletonBytes int64   `json:"skeleton_bytes"`  // of the first record of each
 	BitsPerWeight float64 `json:"bits_per_weight"` // with scales and biases, of the coded matrices
@@ -19,11 +20,21 @@ type Comparison struct {
 	KLError       float64 `json:"kl_error"`        // standard error, by document
 }
 
+// Other is another checkpoint of a model, with the same tensors: one that
+// another quantizer rounded.
+type Other struct {
+	Name string
+	Rows Rows
+}
+
 // Compare fits codes of every level to one text and measures them on another:
 // what an encoding is worth on this model, with the parts fixed that all
-// encodings treat alike.
-func Compare(ctx context.Context, b backend.Backend, src Model, fit, test *Data, opt MeasureOptions) ([]Comparison, error) {
+// encodings treat alike. The linear layers of others are measured as they are.
+func Compare(ctx context.Context, b backend.Backend, src Model, fit, test *Data, others []Other, opt MeasureOptions) ([]Comparison, error) {
 	opt.Link = test
+	if len(others) > 0 {
+		opt.Encodings = append(slices.Clone(opt.Encodings), denseEncoding)
+	}
 	m, err := newMeasurement(b, src, fit, opt)
 	if err != nil {
 		return nil, err
@@ -45,6 +56,21 @@ func Compare(ctx context.Context, b backend.Backend, src Model, fit, test *Data,
 			return nil, err
 		}
 	}
+	exact := doc.Level{ID: denseEncoding.ID, Encodings: []string{denseEncoding.ID}}
+	for _, other := range others {
+		variants = append(variants, &variant{name: other.Name, f: m.f, from: 1, source: other.Rows, level: func(op *doc.Op) *doc.Level {
+			if !isLinear(op) {
+				return nil
+			}
+			return &exact
+		}})
+		size, err := levelSize(m.p, &exact, m.coder.encodings)
+		if err != nil {
+			return nil, err
+		}
+		size.Level = other.Name
+		out = append(out, size)
+	}
 	if err := m.measure(ctx, test, variants, false); err != nil {
 		return nil, err
 	}
@@ -54,9 +80,11 @@ func Compare(ctx context.Context, b backend.Backend, src Model, fit, test *Data,
 	return out, nil
 }
 
-// isLinear says whether an op's record holds layers between embedding and head.
+// isLinear says whether an op's record has codes and lies between embedding and
+// head.
 func isLinear(op *doc.Op) bool {
-	return op.Kind != doc.KindEmbedding && op.Kind != doc.KindLMHead && op.Kind != doc.KindNorm && len(op.Tensors) > 0
+	coded := func(t doc.Tensor) bool { return !t.Keep }
+	return op.Kind != doc.KindEmbedding && op.Kind != doc.KindLMHead && slices.ContainsFunc(op.Tensors, coded)
 }
 
 // levelSize adds up the records of all linear layers at level.

@@ -182,6 +182,9 @@ func (m *measurement) codeStage(ctx context.Context, i int, ref *loaded, v *vari
 	}
 	coder := *m.coder
 	coder.enc.Source = ref
+	if v.source != nil {
+		coder.enc.Source = v.source
+	}
 	for _, n := range m.f.stages[i].ops(m.p.Architecture.Experts) {
 		n = owner(m.p, n)
 		op := &m.p.Ops[n]

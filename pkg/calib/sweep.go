@@ -12,14 +12,15 @@ import (
 // A variant is the model with some ops in codes. It is the reference up to
 // the first of them.
 type variant struct {
-	name  string
-	from  int                         // stage of the first op in codes
-	level func(op *doc.Op) *doc.Level // nil for ops that stay at the reference
-	f     *Forward                    // whose kernels compute it
-	split *group                      // experts among which the loss is to be split, nil if there are none
-	x     *streams                    // from stage from on
-	kept  map[int]*codedOp            // coded ops that a later stage shares: a tied embedding
-	score scored
+	name   string
+	from   int                         // stage of the first op in codes
+	level  func(op *doc.Op) *doc.Level // nil for ops that stay at the reference
+	f      *Forward                    // whose kernels compute it
+	source Rows                        // of the values; nil: the reference's
+	split  *group                      // experts among which the loss is to be split, nil if there are none
+	x      *streams                    // from stage from on
+	kept   map[int]*codedOp            // coded ops that a later stage shares: a tied embedding
+	score  scored
 }
 
 // scored is what a sweep finds of a variant.
