@@ -5,37 +5,38 @@ package doc
 // run goes on. A plan that passes Validate never exceeds its budget under its
 // escalation policy.
 type Plan struct {
-	Format       string           `json:"format"`
-	Synthetic    bool             `json:"synthetic,omitzero"`
-	ModelID      string           `json:"model_id"`
-	HeaderSHA256 string           `json:"header_sha256,omitempty"` // of the profile the plan was made for
-	TableSHA256  string           `json:"table_sha256,omitempty"`
-	Statistics   string           `json:"statistics_sha256,omitempty"`
-	Strategy     string           `json:"strategy"`  // "optimal", "greedy-rdo", "uniform" ...
-	Objective    string           `json:"objective"` // "kl" or "cap"
-	Budget       Budget           `json:"budget"`
-	KVCacheType  string           `json:"kv_cache_type"`
-	KVCacheKL    float64          `json:"kv_cache_kl,omitzero"` // nats per token that the type of the KV cache loses
-	PrefillChunk int              `json:"prefill_chunk_tokens"` // rows of one prefill step; part of the plan because scratch depends on it
-	Encodings    []Encoding       `json:"encodings"`
-	Catalog      []CatalogRecord  `json:"tensor_catalog"`
-	OpBundles    []OpBundle       `json:"op_bundles"` // topological order
-	Escalation   EscalationPolicy `json:"escalation_policy"`
-	Fallback     FallbackPolicy   `json:"fallback_policy"`
-	PoolBytes    int64            `json:"escalation_ram_pool_bytes"`
-	Scheduled    Residency        `json:"scheduled"`
-	Exact        Residency        `json:"exact"`
-	SlotPeriod   int              `json:"slot_period_tokens"`
-	SlotLead     int              `json:"slot_lead_tokens"`
-	Memory       []LedgerLine     `json:"memory"` // the ledger of the scheduled mode; adds up to predicted_peak_resident_bytes
-	PeakBytes    int64            `json:"predicted_peak_resident_bytes"`
-	Predicted    Prediction       `json:"predicted"`
-	Uniform      *UniformControl  `json:"uniform,omitempty"` // the best single encoding at equal bytes
-	Certificate  *Certificate     `json:"certificate,omitempty"`
-	Link         *Link            `json:"link,omitempty"`       // from the sum of the ops' losses to the KL of the plan
-	Increments   []Increments     `json:"increments,omitempty"` // of ops that are wholly resident
-	Pins         []PlanPin        `json:"pins,omitempty"`       // precisions that the plan's policy holds
-	Annotations  Annotations      `json:"annotations,omitempty"`
+	Format         string           `json:"format"`
+	Synthetic      bool             `json:"synthetic,omitzero"`
+	ModelID        string           `json:"model_id"`
+	HeaderSHA256   string           `json:"header_sha256,omitempty"` // of the profile the plan was made for
+	TableSHA256    string           `json:"table_sha256,omitempty"`
+	Statistics     string           `json:"statistics_sha256,omitempty"`
+	Strategy       string           `json:"strategy"`  // "optimal", "greedy-rdo", "uniform" ...
+	Objective      string           `json:"objective"` // "kl" or "cap"
+	Budget         Budget           `json:"budget"`
+	KVCacheType    string           `json:"kv_cache_type"`
+	KVCacheKL      float64          `json:"kv_cache_kl,omitzero"` // nats per token that the type of the KV cache loses
+	PrefillChunk   int              `json:"prefill_chunk_tokens"` // rows of one prefill step; part of the plan because scratch depends on it
+	Encodings      []Encoding       `json:"encodings"`
+	Catalog        []CatalogRecord  `json:"tensor_catalog"`
+	OpBundles      []OpBundle       `json:"op_bundles"` // topological order
+	Escalation     EscalationPolicy `json:"escalation_policy"`
+	Fallback       FallbackPolicy   `json:"fallback_policy"`
+	PoolBytes      int64            `json:"escalation_ram_pool_bytes"`
+	Scheduled      Residency        `json:"scheduled"`
+	Exact          Residency        `json:"exact"`
+	SlotPeriod     int              `json:"slot_period_tokens"`
+	SlotLead       int              `json:"slot_lead_tokens"`
+	Memory         []LedgerLine     `json:"memory"` // the ledger of the scheduled mode; adds up to predicted_peak_resident_bytes
+	PeakBytes      int64            `json:"predicted_peak_resident_bytes"`
+	Predicted      Prediction       `json:"predicted"`
+	PredictedExact *Prediction      `json:"predicted_exact,omitempty"` // the same in the mode "exact": every op at its top level
+	Uniform        *UniformControl  `json:"uniform,omitempty"`         // the best single encoding at equal bytes
+	Certificate    *Certificate     `json:"certificate,omitempty"`
+	Link           *Link            `json:"link,omitempty"`       // from the sum of the ops' losses to the KL of the plan
+	Increments     []Increments     `json:"increments,omitempty"` // of ops that are wholly resident
+	Pins           []PlanPin        `json:"pins,omitempty"`       // precisions that the plan's policy holds
+	Annotations    Annotations      `json:"annotations,omitempty"`
 }
 
 // Budget is what the user allows.
@@ -190,7 +191,8 @@ func SumLedger(lines []LedgerLine) int64 {
 	return sum
 }
 
-// Prediction is what the planner expects of the default path.
+// Prediction is what the planner expects of the default path, or of the mode
+// "exact".
 type Prediction struct {
 	KL                float64 `json:"kl"`
 	KLLow             float64 `json:"kl_low"`

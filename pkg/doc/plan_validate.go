@@ -79,7 +79,13 @@ func (v *planValidator) header() {
 		v.fail(at("fallback_policy"), "factors %v, %v, %v: want latency factors of at least 1 and none negative",
 			f.LatencyWarnFactor, f.LatencyCriticalFactor, f.SSDCriticalFactor)
 	}
-	q := &p.Predicted
+	v.prediction("predicted", &p.Predicted)
+	if p.PredictedExact != nil {
+		v.prediction("predicted_exact", p.PredictedExact)
+	}
+}
+
+func (v *planValidator) prediction(member string, q *Prediction) {
 	for _, n := range []struct {
 		name  string
 		value float64
@@ -89,16 +95,16 @@ func (v *planValidator) header() {
 		{"bits_per_weight", q.BitsPerWeight},
 	} {
 		if !validNumber(n.value, 0) {
-			v.fail(at("predicted", n.name), "%v: want a finite number, not negative", n.value)
+			v.fail(at(member, n.name), "%v: want a finite number, not negative", n.value)
 		}
 	}
 	for i, t := range q.SpeedTerms {
 		if t.Name == "" || !validInteger(t.Ns, 0) {
-			v.fail(at("predicted", "speed_terms", i), "term %q of %d ns: want a name and 0 to 2^53", t.Name, t.Ns)
+			v.fail(at(member, "speed_terms", i), "term %q of %d ns: want a name and 0 to 2^53", t.Name, t.Ns)
 		}
 	}
 	if !validInteger(q.ReadBytesPerToken, 0) || !validInteger(q.ReadBytesPerSec, 0) {
-		v.fail(at("predicted"), "read_bytes_per_token %d, read_bytes_per_second %d: want 0 to 2^53", q.ReadBytesPerToken, q.ReadBytesPerSec)
+		v.fail(at(member), "read_bytes_per_token %d, read_bytes_per_second %d: want 0 to 2^53", q.ReadBytesPerToken, q.ReadBytesPerSec)
 	}
 }
 
