@@ -56,6 +56,9 @@ func showPlan(w io.Writer, p *doc.Plan) error {
 	showResidency(w, "scheduled", p, &p.Scheduled)
 	showResidency(w, "exact", p, &p.Exact)
 	showSpeed(w, &p.Predicted)
+	if q := p.PredictedExact; q != nil {
+		fmt.Fprintf(w, "\nmode exact: KL %.3g, %.3g tokens per second (%.3g to %.3g), %s read per token\n", q.KL, q.TokensPerSec, q.TokensPerSecLow, q.TokensPerSecHigh, size(q.ReadBytesPerToken))
+	}
 	showPins(w, p)
 	ops := escalations(p)
 	if len(ops) == 0 {

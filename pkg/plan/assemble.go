@@ -68,6 +68,8 @@ func (s *solver) assemble(r *result) (*doc.Plan, error) {
 	d.Memory = d.Scheduled.Ledger
 	d.PeakBytes = doc.SumLedger(d.Memory)
 	d.Predicted = s.predict(&r.use, ladders)
+	inExact := s.predict(&exactUse, ladders)
+	d.PredictedExact = &inExact
 	d.Uniform = s.uniformControl(r.use.ram())
 	if r.search != nil && s.opt.Objective == doc.ObjectiveKL {
 		d.Certificate = s.certificate(r)

@@ -269,6 +269,7 @@ func resident(r doc.Residency, renamed map[string]string, catalog map[string]doc
 // predict moves the predictions along: KL by the link; speed, which only the
 // machine tells, by what there is to compute.
 func (c *cutter) predict(d *doc.Plan) {
+	d.PredictedExact = nil // of a residency that is no more
 	q := &d.Predicted
 	if l := d.Link; l != nil {
 		kl := l.KL(float64(c.before.Certificate.Value+c.lost) * 1e-12)
