@@ -16,6 +16,9 @@ func (s *search) mixes() []float64 {
 	if s.mode.ringMax == 0 {
 		return []float64{1} // nothing is read ahead
 	}
+	if len(s.p.items) > smallModel {
+		return []float64{0, 1}
+	}
 	return []float64{0, 0.5, 1}
 }
 

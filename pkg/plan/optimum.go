@@ -144,7 +144,7 @@ func (p *problem) fewModes() []mode {
 	if len(p.items) <= smallModel || len(modes) < 4 {
 		return modes
 	}
-	return []mode{modes[0], modes[1], modes[len(modes)/2], modes[len(modes)-1]}
+	return []mode{modes[0], modes[1], modes[len(modes)-1]}
 }
 
 // ringSizes lists what one op may stream through the ring.

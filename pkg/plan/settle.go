@@ -57,12 +57,16 @@ func (p *problem) growSlots(s *solution, ram int64) {
 	u := p.use(s)
 	room := ram - u.ram()
 	var h moves
+	residents := make([]int, len(p.layers))
+	for n := range residents {
+		residents[n] = p.residents(s, n)
+	}
 	push := func(n int) {
 		l, b := &p.layers[n], s.banks[n]
 		if b.slots == 0 || b.tier != 0 {
 			return
 		}
-		held := b.slots + p.residents(s, n)
+		held := b.slots + residents[n]
 		if held >= len(l.experts) {
 			room += p.holdAll(s, n)
 		} else if b.bytes <= room {
