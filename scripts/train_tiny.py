@@ -298,6 +298,11 @@ About one file in {tiny_corpus.HELD_OUT_ONE_IN}, chosen by the SHA-256 of its pa
 
 {chr(10).join('- ' + p for p in held_out)}
 
+## Text to measure with
+
+`held_out/` has text of those files in three parts that share none (`fit`, `link` and `test.jsonl`, made by `scripts/held_out_text.py`),
+for `sb-calibrate`: a model of Go documentation says little about the built-in text.
+
 ## Licence of the training text
 
 {(tiny_corpus.goroot() / 'LICENSE').read_text().strip()}
