@@ -85,6 +85,7 @@ func (b *batch) all(ctx context.Context, in *jsonio.Decoder) error {
 		if err := b.answer(ctx, request); err != nil {
 			return err
 		}
+		tidy()
 		if err := ctx.Err(); err != nil { // drained
 			return err
 		}

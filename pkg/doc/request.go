@@ -23,7 +23,7 @@ type Answer struct {
 	// Error says why there is no answer, or not all of one: ExitCode is that
 	// of its class.
 	Error             string  `json:"error,omitempty"`
-	ExitCode          int     `json:"exit_code,omitempty"`
+	ExitCode          int     `json:"exit_code,omitzero"`
 	Text              string  `json:"text"`
 	Reason            string  `json:"reason"` // as in RunEnd
 	PromptTokens      int     `json:"prompt_tokens"`

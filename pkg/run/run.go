@@ -162,13 +162,34 @@ func Open(ctx context.Context, s *store.Store, planName string, b backend.Backen
 		return nil, errors.Join(err, r.meter.Close())
 	}
 	if err := r.allocate(res); err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, errors.Join(setupError(err), r.Close())
 	}
 	r.start(start)
 	if err := r.load(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, r.sample()
+}
+
+// A SetupError says that what a store describes cannot be set up: its
+// architecture does not fit its tensors, or the machine has no memory for it.
+type SetupError struct{ Err error }
+
+func (e *SetupError) Error() string { return "set up the model of the store: " + e.Err.Error() }
+func (e *SetupError) Unwrap() error { return e.Err }
+
+// ExitCode is that of corruption, and of a device out of memory.
+func (e *SetupError) ExitCode() int { return 4 }
+
+// setupError gives an error of setting up its class, unless it has one.
+func setupError(err error) error {
+	if _, ok := errors.AsType[interface {
+		error
+		ExitCode() int
+	}](err); ok {
+		return err
+	}
+	return &SetupError{err}
 }
 
 // prepare binds plan and store, and works out the parts of the ledger that do

@@ -28,7 +28,7 @@ func OpenPlanned(ctx context.Context, s *store.Store, planName string, b backend
 	}
 	r.ledger = r.list(r.planned)
 	if err := r.allocate(r.planned); err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, errors.Join(setupError(err), r.Close())
 	}
 	r.start(start)
 	if err := r.load(ctx); err != nil {
