@@ -119,12 +119,9 @@ type binder struct {
 	ids       map[string]bool // record ids of the plans before
 }
 
-// itemKey tells records apart: what is stored, not where.
-type itemKey struct {
-	id       string
-	encoding int
-	below    int
-}
+// itemKey tells records apart: what is stored, not where, nor what a plan calls
+// it. What one plan has as a skeleton may be another one's replacement.
+type itemKey struct{ op, encoding, below int }
 
 func newBinder(c *Build) *binder {
 	b := &binder{
@@ -222,7 +219,7 @@ func (b *binder) bind(p *doc.Plan, items []int, catalog map[string]int, i int, s
 	if it.op, it.encoding, it.layout, err = b.resolve(p, r); err != nil {
 		return err
 	}
-	key := itemKey{it.id, it.encoding, it.below}
+	key := itemKey{it.op, it.encoding, it.below}
 	n, ok := b.items[key]
 	if !ok {
 		n = len(b.c.items)

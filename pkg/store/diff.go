@@ -58,7 +58,8 @@ const (
 	kindText   = "text"
 )
 
-// partKey is what makes two parts equal.
+// partKey is what makes two parts equal. Records have no name here: plans may
+// call one by different ids.
 type partKey struct {
 	kind, name string
 	identity   string // of a record, else the sha256
@@ -78,7 +79,7 @@ func (s *Store) parts() map[partKey]Part {
 	for i := range m.Records {
 		r := &m.Records[i]
 		known[m.Files[r.File].File] = true
-		parts[partKey{kindRecord, r.ID, r.Identity, r.CRC32C}] = Part{Kind: kindRecord, Name: r.ID, Detail: r.Encoding, Bytes: r.Bytes}
+		parts[partKey{kindRecord, "", r.Identity, r.CRC32C}] = Part{Kind: kindRecord, Name: r.ID, Detail: r.Encoding, Bytes: r.Bytes}
 	}
 	for i := range m.Files {
 		f := &m.Files[i]

@@ -263,7 +263,7 @@ func (s *Store) Plan(name string) (*Plan, error) {
 	records := make(map[string]*doc.Record, len(p.Catalog))
 	for i, n := range stored.Records {
 		c, r := &p.Catalog[i], &s.manifest.Records[n]
-		if r.ID != c.ID || r.Op != c.Op || r.Encoding != c.Encoding {
+		if r.Op != c.Op || r.Encoding != c.Encoding {
 			return nil, corrupt(path, "record %q of op %q, encoding %q, is said to be %q of op %q, encoding %q", c.ID, c.Op, c.Encoding, r.ID, r.Op, r.Encoding)
 		}
 		records[c.ID] = r
