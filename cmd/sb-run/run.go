@@ -152,6 +152,7 @@ func (f *runFlags) start(ctx context.Context, env *cli.Env, s *store.Store, plan
 		env.Warnf("the cap of %d bytes is more than this machine's memory of %d, which is what will be kept", options.CapBytes, total)
 	}
 	options.Tokenizer, options.PromptTokens, options.StopTokens = t.Bytes(), prompt, stops
+	options.Many = *f.batch != "" || f.chat.on
 	out, err := f.openTrace(env, options)
 	if err != nil {
 		return nil, nil, err

@@ -56,6 +56,9 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 		f.ProcessBase += b.BaseBytes()
 	}
 	f.ProcessBase += o.Sampling.SamplerBytes(profile.Architecture.VocabSize)
+	if o.Many {
+		f.ProcessBase += manyBytes
+	}
 	if o.Tokenizer > 0 {
 		f.Tokenizer = footprint.TokenizerBytes(o.Tokenizer)
 	}
@@ -66,6 +69,10 @@ func (r *Run) fixedMemory(profile *doc.Profile) (footprint.Fixed, error) {
 	}
 	return f, nil
 }
+
+// manyBytes is what a process grows by while it answers many prompts: 1.9 MiB
+// after 800 answers, and no more in 126,000 tokens of 1,260.
+const manyBytes = 2 << 20
 
 // growthBytes is what a process grows by at least, in pages of code and heap,
 // between admission and its end, beside what the ledger lists. (More would let

@@ -42,6 +42,9 @@ type Options struct {
 	// Forced are decoded in place of what the sampler picks, as long as they
 	// last: measurements want the same tokens of every run.
 	Forced []int32
+	// Many says that the run will answer many prompts, which takes more memory
+	// of the process: see manyBytes.
+	Many bool
 	// Tokenizer and ProcessBase replace the estimates of the ledger, in bytes;
 	// 0 keeps them.
 	Tokenizer   int64
