@@ -35,6 +35,7 @@ complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l levels -x -
 complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l fit -x -d 'how codes are made: FIT gptq, lsq or minmax (default [minmax,lsq,gptq])'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l group -x -d 'inputs that share a scale: N 32, 64 or 128 (default [64])'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l scale -x -d 'TYPE of scales: bf16 or f16 (default bf16)'
+complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l other -x -d 'measure the linear layers of CHECKPOINT too, the same model as another quantizer rounded it; can be given several times'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l stats-max -x -d 'statistics may take up to SIZE beside second moments: Gram matrices of inputs, for gptq; 0 is none (default 512M)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l text -r -F -d 'score FILE, plain text (one document) or *.jsonl with a member "text", or "messages" of a chat, a line, instead of the built-in text; can be given several times'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from compare' -l tokens -x -d 'score about N tokens (default 6000)'
