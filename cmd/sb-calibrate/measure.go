@@ -34,7 +34,8 @@ func measureVerb() cli.Verb {
 			"is watched, and whole plans are measured that say how losses add up.\n\n" +
 			"One layer of the model is in memory at a time. Many ops and levels go through the model together, as many as --work-ram " +
 			"and --spill-max have room for; an interrupted measurement goes on from the last batch with the same result.\n\n" +
-			"The second moments of every matrix's inputs go to a statistics file, which sb-pack needs to make the same codes: " +
+			"Codes are fitted to other tokens of the text than the loss is measured on. What is known of every matrix's inputs (second " +
+			"moments, and for gptq Gram matrices up to --stats-max) goes to a statistics file, which sb-pack needs to make the same codes: " +
 			"in the user's cache folder under its sha256, or to --stats.",
 		Example: "sb-calibrate measure --model models/tiny -o table.json",
 		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
@@ -44,7 +45,7 @@ func measureVerb() cli.Verb {
 			spec := calib.LevelSpec{}
 			fs.IntVar(&spec.Group, "group", 64, "inputs that share a scale: `N` 32, 64 or 128")
 			fs.StringVar(&spec.Scale, "scale", "bf16", "`TYPE` of scales: bf16 or f16")
-			fs.StringVar(&spec.Fit, "fit", "lsq", "how codes are made: `FIT` gptq, lsq or minmax")
+			fs.StringVar(&spec.Fit, "fit", "gptq", "how codes are made: `FIT` gptq, lsq or minmax")
 			statsMax := defineStatsMax(fs)
 			stats := cli.PathFlag(fs, "stats", "", "write the statistics to `FILE` instead of the cache folder")
 			text := defineText(fs, defaultTokens)

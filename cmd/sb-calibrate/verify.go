@@ -236,7 +236,7 @@ func (o *verifyOptions) uniform(p *doc.Plan) ([]doc.Encoding, error) {
 	if o.controls == "" {
 		return nil, nil
 	}
-	spec := calib.LevelSpec{Levels: strings.Split(o.controls, ","), Group: 64, Scale: "bf16", Fit: "lsq"}
+	spec := calib.LevelSpec{Levels: strings.Split(o.controls, ","), Group: 64, Scale: "bf16", Fit: "gptq"}
 	for i := range p.Encodings {
 		if e := &p.Encodings[i]; e.Bits < 16 {
 			spec.Group, spec.Scale, spec.Fit = e.Group, e.Scale, e.Fit
