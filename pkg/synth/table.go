@@ -72,6 +72,7 @@ func Table(p *doc.Profile, o Losses) (*doc.Table, error) {
 	if err := m.items(); err != nil {
 		return nil, err
 	}
+	t.KVCaches = kvLosses(p)
 	return t, t.Validate()
 }
 
@@ -105,6 +106,22 @@ func addLevels(t *doc.Table, scale string) []float64 {
 	t.Encodings = append(t.Encodings, dense)
 	level(16, dense.ID)
 	return worth
+}
+
+// klOfF16KV is what a KV cache in f16 loses against one in f32: about as much
+// as its 11 bits would in all weights.
+const klOfF16KV = 1e-6
+
+// kvLosses makes up what the types of KV cache lose.
+func kvLosses(p *doc.Profile) (losses []doc.KVLoss) {
+	for _, kv := range p.KVCaches {
+		l := doc.KVLoss{Type: kv.Type, Source: doc.SourceSynthetic}
+		if kv.Type != "f32" {
+			l.KL, l.KLError = klOfF16KV, klOfF16KV/20
+		}
+		losses = append(losses, l)
+	}
+	return losses
 }
 
 // maker makes up the items of one table.
