@@ -275,6 +275,16 @@ func (p *program) grow(m Mode, r *residency, cuts []cut, budget int64) {
 	for grown := true; grown; {
 		grown = false
 		p.measure(m, r)
+		for n := range p.ops { // which no cut has, but a plan may stream
+			if p.ops[n].kind != doc.KindNorm {
+				continue
+			}
+			for _, i := range p.own(m, int32(n)).records {
+				if !r.resident[i] && p.keep(m, r, i, budget) {
+					grown = true
+				}
+			}
+		}
 		for _, c := range slices.Backward(cuts[1:]) {
 			for _, i := range c.records {
 				if !r.resident[i] && p.keep(m, r, i, budget) {
