@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"pkg/calib"},
 	{"internal/cli", "internal/clitest", "internal/captest", "internal/lint"},
 	{"internal/backends", "internal/budget", "internal/text", "internal/manual"},
-	{"cmd"},
+	{"cmd", "internal/tierdemo"},
 }
 
 // only names packages that may import nothing of ours beyond a few.
@@ -43,7 +43,7 @@ var only = map[string][]string{
 
 // importers names packages that few may import.
 var importers = map[string][]string{
-	"internal/cli":    {"cmd", "internal/backends", "internal/budget", "internal/manual"},
+	"internal/cli":    {"cmd", "internal/backends", "internal/budget", "internal/manual", "internal/tierdemo"},
 	"pkg/backend/ref": {"internal/backends", "pkg/backend", "cmd"},
 	"pkg/backend/cpu": {"internal/backends", "pkg/backend", "cmd"},
 	"pkg/backend/mlx": {"internal/backends", "pkg/backend", "cmd"},

@@ -7,14 +7,16 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"substrate/internal/backends"
+	"substrate/internal/cli"
 	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 	"substrate/pkg/run"
@@ -33,15 +35,17 @@ const (
 )
 
 func main() {
-	storePath := flag.String("store", "", "the store to run")
-	textPath := flag.String("text", "", "the text to decode")
-	svgPath := flag.String("svg", "", "write the plot there")
-	rounds := flag.Int("rounds", 5, "timed runs of each kind, interleaved")
-	flag.Parse()
-	if err := demo(context.Background(), *storePath, *textPath, *svgPath, *rounds); err != nil {
-		fmt.Fprintln(os.Stderr, "tierdemo: error:", err)
-		os.Exit(1)
-	}
+	cli.Main(cli.Tool{Name: "tierdemo", Summary: "shows tiers that switch", Verbs: []cli.Verb{{
+		Args: "STORE",
+		Setup: func(fs *pflag.FlagSet) cli.RunFunc {
+			text := cli.PathFlag(fs, "text", "", "decode the text of `FILE`")
+			svg := cli.PathFlag(fs, "svg", "", "write the plot to `FILE`")
+			rounds := fs.Int("rounds", 5, "time `N` runs of each kind, interleaved")
+			return func(ctx context.Context, env *cli.Env, args []string) error {
+				return demo(ctx, env, args[0], *text, *svg, *rounds)
+			}
+		},
+	}}})
 }
 
 // series is what a run of the text gave, by token.
@@ -52,7 +56,7 @@ type series struct {
 	ops      []*doc.OpLine
 }
 
-func demo(ctx context.Context, storePath, textPath, svgPath string, rounds int) error {
+func demo(ctx context.Context, env *cli.Env, storePath, textPath, svgPath string, rounds int) error {
 	st, err := store.Open(storePath)
 	if err != nil {
 		return err
@@ -94,7 +98,7 @@ func demo(ctx context.Context, storePath, textPath, svgPath string, rounds int) 
 			return err
 		}
 	}
-	fmt.Print(r.text())
+	fmt.Fprint(env.Stdout, r.text())
 	return r.judge()
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"substrate/internal/cli"
 	"substrate/pkg/doc"
 )
 
@@ -100,5 +101,8 @@ func (r *report) judge() error {
 		}
 	}
 	check(float64(r.scriptedP99) <= 1.2*float64(r.plainP99), "the p99 of a token's time is %.2f times that without the script", float64(r.scriptedP99)/float64(r.plainP99))
-	return errors.Join(wrong...)
+	if len(wrong) > 0 {
+		return cli.No("%w", errors.Join(wrong...))
+	}
+	return nil
 }
