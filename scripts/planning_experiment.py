@@ -182,7 +182,7 @@ def main():
         rng = random.Random(int(bits * 100))
         plans = [s.best(room)]
         for n in range(NEIGHBOURS):
-            spread = 0.4 * (n + 1)
+            spread = 0.15 * (n + 1)
             noise = {op: float(np.exp(rng.gauss(0, spread))) for op in t.items}
             plans.append(s.best(room, lambda op: noise[op]))
         predicted = [s.predicted(l) for l in plans]
