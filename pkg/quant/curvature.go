@@ -29,13 +29,9 @@ type curvature struct {
 	gemm  backend.GEMM
 }
 
-// newCurvature orders, damps and decomposes a Gram matrix.
-//
-// Damping is relative to each column's own energy: relative to the mean, as is
-// common, it would drown all columns but a few where a few carry nearly all
-// energy, as they do in models with massive activations. uniform is added to
-// all columns, in units of the mean.
-func newCurvature(gram []float32, cols, group int, uniform float64, gemm backend.GEMM) *curvature {
+// newCurvature orders, damps and decomposes a Gram matrix. damping is added to
+// the diagonal, in units of its mean.
+func newCurvature(gram []float32, cols, group int, damping float64, gemm backend.GEMM) *curvature {
 	var trace float64
 	for i := range cols {
 		trace += float64(gram[i*cols+i])
@@ -51,9 +47,9 @@ func newCurvature(gram []float32, cols, group int, uniform float64, gemm backend
 		for j, b := range c.order {
 			c.h[i*cols+j] = float32(float64(row[b]) * scale)
 		}
-		c.h[i*cols+i] = float32(float64(row[a])*scale*(1+gptqDamping) + uniform)
+		c.h[i*cols+i] += float32(damping)
 	}
-	c.decompose()
+	c.decompose(damping)
 	return c
 }
 
@@ -83,7 +79,7 @@ func energyOrder(gram []float32, cols, group int) []int {
 
 // decompose fills u and d. In reverse order of columns it is a Cholesky
 // decomposition, computed by rows in float64.
-func (c *curvature) decompose() {
+func (c *curvature) decompose(floor float64) {
 	n := c.cols
 	l := make([]float64, n*n)
 	at := func(i, j int) float64 { return float64(c.h[(n-1-i)*n+n-1-j]) }
@@ -116,7 +112,7 @@ func (c *curvature) decompose() {
 				} else {
 					// What is left of a column when all others are known is
 					// at least the damping, but for rounding.
-					l[i*n+i] = math.Sqrt(max(s, 0.5*gptqDamping*at(i, i)))
+					l[i*n+i] = math.Sqrt(max(s, 0.5*floor))
 				}
 			}
 		}
@@ -167,7 +163,7 @@ type keptCurvature struct {
 type curvatureKey struct {
 	input   string
 	group   int
-	uniform float64
+	damping float64
 }
 
 // curvature returns the curvature of a matrix's error, nil if nothing is known
@@ -176,9 +172,9 @@ func (s *Stats) curvature(op *doc.Op, role string, cols, group int) (*curvature,
 	if s == nil {
 		return nil, nil
 	}
-	key := curvatureKey{InputName(op.ID, role), group, deadDamping}
+	key := curvatureKey{InputName(op.ID, role), group, gptqDamping}
 	if op.Kind == doc.KindEmbedding {
-		key.uniform = lookupDamping
+		key.damping = lookupDamping
 	}
 	s.mu.Lock()
 	for i, k := range s.curvatures {
@@ -194,7 +190,7 @@ func (s *Stats) curvature(op *doc.Op, role string, cols, group int) (*curvature,
 	if err != nil || gram == nil {
 		return nil, err
 	}
-	c := newCurvature(gram, cols, group, key.uniform, s.gemm())
+	c := newCurvature(gram, cols, group, key.damping, s.gemm())
 	if c == nil {
 		return nil, nil
 	}

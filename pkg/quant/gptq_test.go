@@ -62,7 +62,7 @@ func TestDecompose(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, cols := range []int{32, 64, 96} {
 		gram := gramOf(correlated(rng, 40, cols, 5), cols)
-		c := newCurvature(gram, cols, 32, deadDamping, backend.PlainGEMM)
+		c := newCurvature(gram, cols, 32, gptqDamping, backend.PlainGEMM)
 		sorted := slices.Clone(c.order)
 		slices.Sort(sorted)
 		for i, v := range sorted {
@@ -115,7 +115,7 @@ func TestGPTQ(t *testing.T) {
 				}
 				return outputError(w, m, gram)
 			}
-			q := newGPTQ(f, newCurvature(gram, cols, group, deadDamping, backend.PlainGEMM))
+			q := newGPTQ(f, newCurvature(gram, cols, group, gptqDamping, backend.PlainGEMM))
 			ratio := fit(q) / fit(newLSQ(f, moments))
 			t.Logf("%d bits, groups of %d: %.3f of lsq's error", bits, group, ratio)
 			if ratio > 0.6 {
@@ -130,7 +130,7 @@ func TestGPTQRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	const n, cols = 7, 128
 	f := plane.Format{Bits: 3, Group: 64}
-	q := newGPTQ(f, newCurvature(gramOf(correlated(rng, 300, cols, 9), cols), cols, f.Group, deadDamping, backend.PlainGEMM))
+	q := newGPTQ(f, newCurvature(gramOf(correlated(rng, 300, cols, 9), cols), cols, f.Group, gptqDamping, backend.PlainGEMM))
 	w := make([]float32, n*cols)
 	for i := range w {
 		w[i] = float32(rng.NormFloat64())
@@ -213,7 +213,7 @@ func FuzzGPTQ(f *testing.F) {
 			}
 		}
 		gram := gramOf(x, cols)
-		c := newCurvature(gram, cols, format.Group, deadDamping, backend.PlainGEMM)
+		c := newCurvature(gram, cols, format.Group, gptqDamping, backend.PlainGEMM)
 		if c == nil {
 			if inputs%5 != 2 {
 				t.Fatal("no curvature")
