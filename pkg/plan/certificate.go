@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -28,8 +27,7 @@ func (s *solver) certificate(r *result) *doc.Certificate {
 	for _, m := range r.modes {
 		d := doc.ModeCase{RingMax: m.mode.ringMax, RingLeast: m.mode.ringLeast, Slots: m.mode.slots, Bounds: []doc.DualBound{}}
 		if d.Bounds = s.dualBounds(m, lim); len(d.Bounds) > 0 {
-			best := slices.MaxFunc(d.Bounds, func(a, b doc.DualBound) int { return cmp.Compare(a.LowerBound, b.LowerBound) })
-			proved = min(proved, float64(best.LowerBound)*1e-12+m.charge-r.charge)
+			proved = min(proved, m.bound+m.charge-r.charge)
 		} else {
 			proved = 0
 		}
@@ -38,9 +36,13 @@ func (s *solver) certificate(r *result) *doc.Certificate {
 	if c.Value > 0 {
 		c.RelativeGap = float64(c.Value-c.LowerBound) / float64(c.Value)
 	}
-	c.BySearch = picoNats(math.Floor, proved) < c.LowerBound-1-c.Value/1_000_000
+	c.BySearch = picoNats(math.Floor, proved) < c.LowerBound-1-c.Value/roundingShare
 	return c
 }
+
+// roundingShare is the part of the value by which the multipliers, which are
+// rounded to integers, may prove less than the prices they stand for.
+const roundingShare = 100_000
 
 // supports are factors of the RAM at which a mode is bounded, too, for plans
 // that are cut later.

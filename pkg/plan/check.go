@@ -130,7 +130,7 @@ func (s *solver) checkModes(p *doc.Plan, done *Checked) error {
 		proved -= c.Charge
 	}
 	done.LowerBound = max(0, min(proved, done.Value))
-	if done.LowerBound < c.LowerBound-1-c.Value/1e6 && !c.BySearch {
+	if done.LowerBound < c.LowerBound-1-c.Value/roundingShare && !c.BySearch {
 		return claim("lower_bound %d, but the multipliers prove %d", c.LowerBound, done.LowerBound)
 	}
 	return nil

@@ -35,7 +35,7 @@ func TestCertificatesHold(t *testing.T) {
 					t.Errorf("%s %+v: %v", strategy, b, err)
 					continue
 				}
-				if got.LowerBound < p.Certificate.LowerBound-1-p.Certificate.Value/1e6 && !p.Certificate.BySearch {
+				if got.LowerBound < p.Certificate.LowerBound-1-p.Certificate.Value/1e5 && !p.Certificate.BySearch {
 					t.Errorf("%s %+v: the multipliers prove %d, claimed are %d", strategy, b, got.LowerBound, p.Certificate.LowerBound)
 				}
 			}

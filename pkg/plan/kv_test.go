@@ -76,7 +76,7 @@ func TestKVCacheIsJoint(t *testing.T) {
 // A plan's ledger holds the cache that it chose, and its certificate holds.
 func TestKVCacheInPlan(t *testing.T) {
 	in := kvTable(t)
-	for _, mib := range []int64{18, 22, 64} {
+	for _, mib := range []int64{20, 23, 64} {
 		p, err := Solve(in, nil, doc.Budget{MaxRAMBytes: mib << 20, ContextTokens: 256}, Options{})
 		if err != nil {
 			t.Fatal(err)
