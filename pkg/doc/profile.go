@@ -62,7 +62,7 @@ const (
 // measurements.
 type Profile struct {
 	Format       string       `json:"format"`
-	Synthetic    bool         `json:"synthetic,omitempty"`
+	Synthetic    bool         `json:"synthetic,omitzero"`
 	ModelID      string       `json:"model_id"`
 	Family       string       `json:"family"` // "llama", "qwen3_moe": model_type of config.json
 	HeaderSHA256 string       `json:"header_sha256,omitempty"`
@@ -82,7 +82,7 @@ type Architecture struct {
 	Heads            int         `json:"heads"`
 	KVHeads          int         `json:"kv_heads"`
 	HeadDim          int         `json:"head_dim"`
-	IntermediateSize int         `json:"intermediate_size,omitempty"` // dense MLP width; 0 if no layer is dense
+	IntermediateSize int         `json:"intermediate_size,omitzero"` // dense MLP width; 0 if no layer is dense
 	VocabSize        int         `json:"vocab_size"`
 	ContextTokens    int         `json:"context_tokens"` // the model's limit
 	NormEps          float64     `json:"norm_eps"`
@@ -91,14 +91,14 @@ type Architecture struct {
 	AttentionBias    bool        `json:"attention_bias"`
 	AttentionOBias   bool        `json:"attention_o_bias"`
 	RoPE             RoPE        `json:"rope"`
-	Experts          int         `json:"experts,omitempty"` // per MoE layer
-	ExpertsPerToken  int         `json:"experts_per_token,omitempty"`
-	ExpertSize       int         `json:"expert_size,omitempty"` // width of one expert
-	NormTopK         bool        `json:"norm_top_k,omitempty"`  // renormalise the top-k router weights
-	MoELayers        []int       `json:"moe_layers,omitempty"`  // ascending; every other layer is dense
-	BOS              int         `json:"bos_token_id"`          // -1: none
+	Experts          int         `json:"experts,omitzero"` // per MoE layer
+	ExpertsPerToken  int         `json:"experts_per_token,omitzero"`
+	ExpertSize       int         `json:"expert_size,omitzero"` // width of one expert
+	NormTopK         bool        `json:"norm_top_k,omitzero"`  // renormalise the top-k router weights
+	MoELayers        []int       `json:"moe_layers,omitempty"` // ascending; every other layer is dense
+	BOS              int         `json:"bos_token_id"`         // -1: none
 	EOS              []int       `json:"eos_token_ids"`
-	SlidingWindow    int         `json:"sliding_window,omitempty"`  // positions that a query sees, its own among them; 0: all
+	SlidingWindow    int         `json:"sliding_window,omitzero"`   // positions that a query sees, its own among them; 0: all
 	WindowLayers     []int       `json:"window_layers,omitzero"`    // ascending; the layers with a sliding window; empty: every one
 	AttentionSinks   bool        `json:"attention_sinks,omitzero"`  // softmax over one learned logit more per head
 	AttentionScale   float64     `json:"attention_scale,omitzero"`  // times head_dim^-1/2 is the scale of attention; 0: 1
@@ -176,10 +176,10 @@ type RoPE struct {
 	Type  string  `json:"type"` // "default", "linear", "llama3", "yarn"
 	// Factor divides positions ("linear") or the low frequencies ("llama3",
 	// "yarn").
-	Factor          float64 `json:"factor,omitempty"`
-	LowFreqFactor   float64 `json:"low_freq_factor,omitempty"`
-	HighFreqFactor  float64 `json:"high_freq_factor,omitempty"`
-	OriginalContext int     `json:"original_context_tokens,omitempty"`
+	Factor          float64 `json:"factor,omitzero"`
+	LowFreqFactor   float64 `json:"low_freq_factor,omitzero"`
+	HighFreqFactor  float64 `json:"high_freq_factor,omitzero"`
+	OriginalContext int     `json:"original_context_tokens,omitzero"`
 	// Of yarn: dimensions that turn more often than BetaFast times in the
 	// original context are kept, those below BetaSlow divided, with a ramp
 	// between; Truncate widens it to whole dimensions.
@@ -213,7 +213,7 @@ type Tensor struct {
 	Cols int    `json:"cols"` // inputs, or the vector's length
 	// Keep says that the tensor is stored in 16 bits or more in every plan:
 	// norms, biases, routers.
-	Keep   bool   `json:"keep,omitempty"`
+	Keep   bool   `json:"keep,omitzero"`
 	DType  string `json:"dtype"`  // of the source: "f32", "f16", "bf16", "q4_1" ...
 	Source Source `json:"source"` // where the values are
 }

@@ -9,7 +9,7 @@ type Request struct {
 	Prompt string `json:"prompt"`
 	// Raw takes the texts of special tokens in the prompt for those tokens,
 	// and adds none.
-	Raw bool `json:"raw,omitempty"`
+	Raw bool `json:"raw,omitzero"`
 	// MaxTokens, Temperature and Seed replace the flags' values.
 	MaxTokens   *int     `json:"max_tokens,omitempty"` // 0: until the context is full
 	Temperature *float64 `json:"temperature,omitempty"`

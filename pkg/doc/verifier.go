@@ -8,7 +8,7 @@ type Verifier struct {
 	ModelID string `json:"model_id,omitempty"` // that the probes were fitted on
 	// HiddenSize is that of the model whose residual stream the probes see; 0
 	// without probes.
-	HiddenSize int           `json:"hidden_size,omitempty"`
+	HiddenSize int           `json:"hidden_size,omitzero"`
 	Probes     []LinearProbe `json:"probes,omitempty"`
 	Script     []OpScript    `json:"script,omitempty"`
 }
