@@ -11,7 +11,7 @@ complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l model -r -F
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l levels -x -d 'levels to measure: widths in BITS, a skeleton and its residual joined by + (default 2,3,4,6,8,3+2,4+3)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l group -x -d 'inputs that share a scale: N 32, 64 or 128 (default 64)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l scale -x -d 'TYPE of scales: bf16 or f16 (default bf16)'
-complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l fit -x -d 'how codes are made: FIT gptq, lsq or minmax (default lsq)'
+complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l fit -x -d 'how codes are made: FIT gptq, lsq or minmax (default gptq)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l stats-max -x -d 'statistics may take up to SIZE beside second moments: Gram matrices of inputs, for gptq; 0 is none (default 512M)'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l stats -r -F -d 'write the statistics to FILE instead of the cache folder'
 complete -c sb-calibrate -n '__fish_seen_subcommand_from measure' -l text -r -F -d 'score FILE, plain text (one document) or *.jsonl with a member "text", or "messages" of a chat, a line, instead of the built-in text; can be given several times'
