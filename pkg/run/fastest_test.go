@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,12 +24,12 @@ import (
 type device struct {
 	stream.File
 	take func(bytes int) time.Duration
-	on   *bool
+	on   *atomic.Bool
 	turn chan struct{} // one slot; not a mutex, on which virtual time stands still
 }
 
 func (d device) ReadAt(p []byte, offset int64) (int, error) {
-	if *d.on {
+	if d.on.Load() {
 		d.turn <- struct{}{}
 		time.Sleep(d.take(len(p)))
 		<-d.turn
@@ -50,7 +51,7 @@ func on(t *testing.T, st *store.Store, o Options, tokens int, take func(bytes in
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		started := false
+		var started atomic.Bool
 		turn := make(chan struct{}, 1)
 		o.Trace, o.asPlanned, o.Clock = trace.NewWriter(&out, trace.Full), true, stream.StartClock()
 		o.wrapFile = func(f stream.File) stream.File { return device{f, take, &started, turn} }
@@ -60,7 +61,7 @@ func on(t *testing.T, st *store.Store, o Options, tokens int, take func(bytes in
 		}
 		r.program.arch.EOS = nil
 		res, err = r.Generate(t.Context(), prompt, tokens, func(id int32) error {
-			started = true // prefill is not judged
+			started.Store(true) // prefill is not judged
 			ids = append(ids, id)
 			return nil
 		})
@@ -198,7 +199,7 @@ func TestSkeletonsComputeTheCoarserPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		started := false
+		var started atomic.Bool
 		turn := make(chan struct{}, 1)
 		r, err := Open(t.Context(), st, "", ref.Open(1), Options{Mode: Fastest, asPlanned: true, Clock: stream.StartClock(), wrapFile: func(f stream.File) stream.File {
 			return device{f, func(int) time.Duration { return time.Hour }, &started, turn}
@@ -207,7 +208,7 @@ func TestSkeletonsComputeTheCoarserPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		started = true
+		started.Store(true)
 		r.alwaysDecoding = true
 		if _, err := r.Score(t.Context(), ids, func(i int, l []float32) error {
 			if !slices.Equal(l, logits[i]) {
