@@ -1,0 +1,7 @@
+//go:build cgo
+
+package clitest
+
+// withCgo says that the tools have the backends in C, one of which is their
+// default.
+const withCgo = true
