@@ -4,7 +4,9 @@ import "strings"
 
 // Stop finds the first of some strings in text that comes in pieces, as a
 // model's tokens do: a stop string may begin in one piece and end in another.
-// Text that may be the start of one is held back.
+// Text that may be the start of one is held back. The first is the one that
+// ends first, and of several that end together the longest: so the result does
+// not depend on where the pieces end.
 type Stop struct {
 	stops []string
 	held  string
@@ -32,14 +34,14 @@ func (s *Stop) Push(text string) (out string, found bool) {
 		return text, false
 	}
 	s.held += text
-	first := -1
+	start, end := -1, len(s.held)+1
 	for _, stop := range s.stops {
-		if at := strings.Index(s.held, stop); at >= 0 && (first < 0 || at < first) {
-			first = at
+		if at := strings.Index(s.held, stop); at >= 0 && (at+len(stop) < end || at+len(stop) == end && at < start) {
+			start, end = at, at+len(stop)
 		}
 	}
-	if first >= 0 {
-		out, s.held, s.found = s.held[:first], "", true
+	if start >= 0 {
+		out, s.held, s.found = s.held[:start], "", true
 		return out, true
 	}
 	keep := 0

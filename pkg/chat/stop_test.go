@@ -1,24 +1,25 @@
 package chat
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// However a text is cut into pieces, what comes out is the text up to the
-// first stop string.
+// However a text is cut into pieces, what comes out is the text up to the stop
+// string that ends first, the longest of those.
 func TestStop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringOfN(rapid.SampledFrom([]rune("abä")), 0, 4, -1)
 		stops := rapid.SliceOfN(word, 0, 3).Draw(t, "stops")
 		pieces := rapid.SliceOf(word).Draw(t, "pieces")
-		want := strings.Join(pieces, "")
-		whole := want
-		for at := range whole {
-			for _, stop := range stops {
-				if stop != "" && strings.HasPrefix(whole[at:], stop) && at < len(want) {
+		whole := strings.Join(pieces, "")
+		want := whole
+		for end := len(whole); end > 0; end-- {
+			for at := end - 1; at >= 0; at-- {
+				if slices.Contains(stops, whole[at:end]) {
 					want = whole[:at]
 				}
 			}
@@ -35,6 +36,23 @@ func TestStop(t *testing.T) {
 			t.Fatalf("got %q, %v, want %q of %q", got, found, want, whole)
 		}
 	})
+}
+
+// A stop string that began earlier but has not ended does not win: a token more
+// in the same piece would change the answer.
+func TestStopEndsFirst(t *testing.T) {
+	for _, pieces := range [][]string{{"baä"}, {"ba", "ä"}, {"b", "a", "ä"}} {
+		s := NewStop([]string{"a", "baä"})
+		got, found := "", false
+		for _, p := range pieces {
+			if out, now := s.Push(p); !found {
+				got, found = got+out, now
+			}
+		}
+		if got != "b" || !found {
+			t.Errorf("%q: got %q, %v, want %q", pieces, got, found, "b")
+		}
+	}
 }
 
 // Text that cannot begin a stop string is not held back.
