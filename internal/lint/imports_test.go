@@ -15,7 +15,7 @@ const module = "substrate/"
 // imports pkg/backend). A package below one that is named belongs to its line.
 var layers = [][]string{
 	{"internal/jsonio", "internal/vfs", "internal/crc32c"},
-	{"pkg/doc", "internal/faultfs", "schema"},
+	{"pkg/doc", "internal/faultfs", "internal/safetensors", "schema"},
 	{"pkg/plane", "internal/mem"},
 	{"pkg/model", "pkg/backend", "pkg/tokenizer", "pkg/chat", "pkg/trace"},
 	{"pkg/arch", "pkg/quant"},

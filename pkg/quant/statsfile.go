@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"substrate/internal/jsonio"
+	"substrate/internal/safetensors"
 	"substrate/pkg/plane"
 )
 
@@ -37,12 +38,8 @@ const (
 	maxStatsCols    = 1 << 20 // columns of a Gram matrix, or rows of x
 )
 
-// statsTensor is an entry of the header.
-type statsTensor struct {
-	DType   string   `json:"dtype"`
-	Shape   []int64  `json:"shape"`
-	Offsets [2]int64 `json:"data_offsets"` // from the header's end
-}
+// statsTensor is an entry of the header of a statistics file.
+type statsTensor safetensors.Tensor
 
 // Write writes s as a statistics file.
 func (s *Stats) Write(w io.Writer) error {
@@ -50,35 +47,31 @@ func (s *Stats) Write(w io.Writer) error {
 	defer s.mu.Unlock()
 	names := slices.Sorted(maps.Keys(s.inputs))
 	tokens := make([]byte, 0, 8*len(names))
-	header := map[string]any{"__metadata__": map[string]string{"format": statsFormat}}
+	tensors := map[string]safetensors.Tensor{}
 	at := int64(8 * len(names))
-	header[tokensName] = statsTensor{"I64", []int64{int64(len(names))}, [2]int64{0, at}}
+	tensors[tokensName] = safetensors.Tensor{DType: "I64", Shape: []int64{int64(len(names))}, Offsets: [2]int64{0, at}}
 	for _, name := range names {
 		in := s.inputs[name]
 		tokens = binary.LittleEndian.AppendUint64(tokens, uint64(in.tokens))
 		end := at + 4*int64(in.cols)
-		header[name] = statsTensor{"F32", []int64{int64(in.cols)}, [2]int64{at, end}}
+		tensors[name] = safetensors.Tensor{DType: "F32", Shape: []int64{int64(in.cols)}, Offsets: [2]int64{at, end}}
 		at = end
 		if g, ok := s.grams[name]; ok {
 			end += g.bytes()
 			if n, m := int64(g.cols), int64(g.rows); m > 0 {
-				header[name+rowsSuffix] = statsTensor{"BF16", []int64{m, n}, [2]int64{at, end}}
+				tensors[name+rowsSuffix] = safetensors.Tensor{DType: "BF16", Shape: []int64{m, n}, Offsets: [2]int64{at, end}}
 			} else {
-				header[name+gramSuffix] = statsTensor{"F32", []int64{n * (n + 1) / 2}, [2]int64{at, end}}
+				tensors[name+gramSuffix] = safetensors.Tensor{DType: "F32", Shape: []int64{n * (n + 1) / 2}, Offsets: [2]int64{at, end}}
 			}
 			at = end
 		}
 	}
-	text, err := jsonio.MarshalLine(header)
+	header, err := safetensors.Header(statsFormat, tensors)
 	if err != nil {
 		return err
 	}
-	for len(text)%8 != 0 {
-		text = append(text, ' ')
-	}
 	out := bufio.NewWriter(w)
-	out.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text))))
-	out.Write(text)
+	out.Write(header)
 	out.Write(tokens)
 	for _, name := range names {
 		mean, err := s.read(name, s.inputs[name])

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 
 	"substrate/internal/jsonio"
+	"substrate/internal/safetensors"
 	"substrate/pkg/doc"
 	"substrate/pkg/plane"
 )
@@ -170,33 +170,20 @@ func indexJSON(shards []shard) ([]byte, error) {
 	return jsonio.Marshal(index)
 }
 
-// header is the safetensors header of a shard, with its length before it and
-// spaces behind it, so that the data begins at a multiple of 8.
+// header is the safetensors header of a shard.
 func (s *shard) header() ([]byte, error) {
-	type entry struct {
-		DType   string   `json:"dtype"`
-		Shape   []int    `json:"shape"`
-		Offsets [2]int64 `json:"data_offsets"`
-	}
-	entries := map[string]any{"__metadata__": map[string]string{"format": "pt"}}
+	tensors := map[string]safetensors.Tensor{}
 	var end int64
 	for _, at := range s.places {
 		t := at.tensor
-		shape := []int{t.Rows, t.Cols}
+		shape := []int64{int64(t.Rows), int64(t.Cols)}
 		if vector(at.op, t) {
 			shape = shape[1:]
 		}
-		entries[t.Source.Name] = entry{safetensorsType(t.DType), shape, [2]int64{end, end + at.bytes}}
+		tensors[t.Source.Name] = safetensors.Tensor{DType: safetensorsType(t.DType), Shape: shape, Offsets: [2]int64{end, end + at.bytes}}
 		end += at.bytes
 	}
-	text, err := jsonio.MarshalLine(entries)
-	if err != nil {
-		return nil, err
-	}
-	for len(text)%8 != 0 {
-		text = append(text, ' ')
-	}
-	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
+	return safetensors.Header("pt", tensors)
 }
 
 // vector reports whether a tensor has one dimension: all that is kept in

@@ -3,11 +3,10 @@ package mlxlm
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"os"
 
-	"substrate/internal/jsonio"
+	"substrate/internal/safetensors"
 	"substrate/pkg/doc"
 	"substrate/pkg/plane"
 )
@@ -50,28 +49,15 @@ func (e *export) writeWeights(ctx context.Context, name string) (err error) {
 	return f.Sync()
 }
 
-// header is the safetensors header with its length before it and spaces behind
-// it, so that the data begins at a multiple of 8.
+// header is the safetensors header.
 func (e *export) header() ([]byte, error) {
-	type entry struct {
-		DType   string   `json:"dtype"`
-		Shape   []int64  `json:"shape"`
-		Offsets [2]int64 `json:"data_offsets"`
-	}
-	entries := map[string]any{"__metadata__": map[string]string{"format": "mlx"}}
+	tensors := map[string]safetensors.Tensor{}
 	for _, m := range e.modules {
 		for _, t := range m.tensors {
-			entries[t.name] = entry{t.dtype, t.shape, [2]int64{t.offset, t.offset + t.bytes}}
+			tensors[t.name] = safetensors.Tensor{DType: t.dtype, Shape: t.shape, Offsets: [2]int64{t.offset, t.offset + t.bytes}}
 		}
 	}
-	text, err := jsonio.MarshalLine(entries)
-	if err != nil {
-		return nil, err
-	}
-	for len(text)%8 != 0 {
-		text = append(text, ' ')
-	}
-	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
+	return safetensors.Header("mlx", tensors)
 }
 
 // write writes a tensor of a record's raw bytes to its place in the file,
