@@ -43,10 +43,7 @@ func machineVerb() cli.Verb {
 				if err != nil {
 					return err
 				}
-				if _, err := out.Write(text); err != nil {
-					return err
-				}
-				return out.Commit()
+				return out.Finish(text)
 			}
 		},
 	}

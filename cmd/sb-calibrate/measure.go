@@ -155,10 +155,7 @@ func measure(ctx context.Context, env *cli.Env, path string, spec calib.LevelSpe
 	if err != nil {
 		return err
 	}
-	if _, err := out.Write(bytes); err != nil {
-		return err
-	}
-	if err := out.Commit(); err != nil || journal == nil {
+	if err := out.Finish(bytes); err != nil || journal == nil {
 		return err
 	}
 	return journal.Remove()

@@ -69,10 +69,7 @@ func verifyVerb() cli.Verb {
 				if err != nil {
 					return err
 				}
-				if _, err := out.Write(b); err != nil {
-					return err
-				}
-				if err := out.Commit(); err != nil {
+				if err := out.Finish(b); err != nil {
 					return err
 				}
 				if !v.InBand {

@@ -62,10 +62,7 @@ func report(ctx context.Context, env *cli.Env, flags *budget.Flags, arg, output 
 		if err != nil {
 			return err
 		}
-		if _, err := out.Write(text); err != nil {
-			return err
-		}
-		if err := out.Commit(); err != nil {
+		if err := out.Finish(text); err != nil {
 			return err
 		}
 	} else {

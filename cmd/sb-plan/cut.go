@@ -59,8 +59,5 @@ func cutPlan(env *cli.Env, ram *cli.RAMSize, arg, output string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := out.Write(text); err != nil {
-		return err
-	}
-	return out.Commit()
+	return out.Finish(text)
 }

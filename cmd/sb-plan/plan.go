@@ -54,8 +54,5 @@ func makePlan(ctx context.Context, env *cli.Env, flags *budget.Flags, arg, outpu
 	if err != nil {
 		return err
 	}
-	if _, err := out.Write(text); err != nil {
-		return err
-	}
-	return out.Commit()
+	return out.Finish(text)
 }

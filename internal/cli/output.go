@@ -36,10 +36,15 @@ func (e *Env) WriteDocument(path string, b []byte) error {
 		return err
 	}
 	defer out.Abort()
-	if _, err := out.Write(b); err != nil {
+	return out.Finish(b)
+}
+
+// Finish writes a whole document and commits it.
+func (o *Output) Finish(b []byte) error {
+	if _, err := o.Write(b); err != nil {
 		return err
 	}
-	return out.Commit()
+	return o.Commit()
 }
 
 // Create begins a document that will go to a path, or to stdout if that is "" or "-". That the path can't be written is
