@@ -145,25 +145,3 @@ func (d *Data) Tokens() int {
 	}
 	return n
 }
-
-// SplitDocuments gives documents without a part one, in turn fit, link and
-// test, so that equal input always splits equally.
-func SplitDocuments(docs []Document) {
-	parts := []string{PartFit, PartLink, PartTest}
-	for i := range docs {
-		if docs[i].Part == "" {
-			docs[i].Part = parts[i%len(parts)]
-		}
-	}
-}
-
-// OfPart selects the documents of a part.
-func OfPart(docs []Document, part string) []Document {
-	var out []Document
-	for _, d := range docs {
-		if d.Part == part {
-			out = append(out, d)
-		}
-	}
-	return out
-}

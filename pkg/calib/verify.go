@@ -21,14 +21,13 @@ type Records func(ctx context.Context, op *doc.Op) ([]quant.Record, error)
 // that will run it.
 type Coded struct {
 	p     *doc.Profile
-	ops   []*arch.Weights
-	slabs []backend.Slab
-	Bytes int64 // of all records
+	ops   []*codedOp // a tied matrix is its owner's; nil: has no records
+	Bytes int64      // of all records
 }
 
 // LoadCoded copies the records of every op to slabs.
 func LoadCoded(ctx context.Context, b backend.Backend, p *doc.Profile, get Records) (*Coded, error) {
-	m := &Coded{p: p, ops: make([]*arch.Weights, len(p.Ops))}
+	m := &Coded{p: p, ops: make([]*codedOp, len(p.Ops))}
 	for i := range p.Ops {
 		op := &p.Ops[i]
 		if o := owner(p, i); o != i {
@@ -42,32 +41,30 @@ func LoadCoded(ctx context.Context, b backend.Backend, p *doc.Profile, get Recor
 		if err != nil {
 			return m, err
 		}
-		var parts []arch.Part
-		for _, r := range records {
-			slab, err := b.Alloc(int64(len(r.Bytes)))
-			if err != nil {
-				return m, fmt.Errorf("op %s: %w", op.ID, err)
-			}
-			copy(slab.Bytes(), r.Bytes)
-			m.slabs = append(m.slabs, slab)
-			m.Bytes += int64(len(r.Bytes))
-			layout := *r.Layout
-			parts = append(parts, arch.Part{Slab: slab, Layout: &layout})
+		if m.ops[i], err = bindRecords(b, op, records); err != nil {
+			return m, err
 		}
-		if m.ops[i], err = arch.Bind(b, op.Kind, parts...); err != nil {
-			return m, fmt.Errorf("op %s: %w", op.ID, err)
+		for _, r := range records {
+			m.Bytes += int64(len(r.Bytes))
 		}
 	}
 	return m, nil
 }
 
 // Weights is the Lookup of the model.
-func (m *Coded) Weights(op int) *arch.Weights { return m.ops[op] }
+func (m *Coded) Weights(op int) *arch.Weights {
+	if m.ops[op] == nil {
+		return nil
+	}
+	return m.ops[op].weights
+}
 
 // Free releases the slabs.
 func (m *Coded) Free() {
-	for _, s := range m.slabs {
-		s.Free()
+	for i, c := range m.ops {
+		if c != nil && owner(m.p, i) == i {
+			c.free()
+		}
 	}
 }
 
