@@ -24,9 +24,6 @@ func NewExpertHistory(experts []int) *ExpertHistory {
 // Note says that an expert serves a token, whose number is at least 1.
 func (h *ExpertHistory) Note(layer int, expert int32, token int64) { h.last[layer][expert] = token }
 
-// Last is the token that an expert last served; 0: none.
-func (h *ExpertHistory) Last(layer int, expert int32) int64 { return h.last[layer][expert] }
-
 // Recent appends to dst the n experts of a layer that served last, the latest
 // first and those of one token in their order, of the ones that may be chosen.
 // It appends fewer where not as many ever served.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -245,9 +244,6 @@ func readGolden(t testing.TB, name string) *golden {
 }
 
 var models = []string{"llama-gqa", "llama-rope-scaled", "qwen3moe", "qwen3moe-mixed"}
-
-// packed are the stores that tests have made so far: many tests want the same.
-var packed sync.Map
 
 // pack packs a test model with a plan.
 func pack(t testing.TB, name string, compress bool, s planSpec) *store.Store {

@@ -22,11 +22,10 @@ var heldNames = [heldLines]string{doc.LedgerWeights, doc.LedgerSlots, doc.Ledger
 // and taken back by Evict, explicitly: nothing leaves by itself. What would not
 // fit its line is a defect of the run, and never happens silently.
 type ResidencyManager struct {
-	records   []record
-	in        []uint8 // by record: a bit for each line that it is in
-	limit     [heldLines]int64
-	used      [heldLines]int64
-	evictions int64
+	records []record
+	in      []uint8 // by record: a bit for each line that it is in
+	limit   [heldLines]int64
+	used    [heldLines]int64
 }
 
 func newResidencyManager(records []record, limit [heldLines]int64) *ResidencyManager {
@@ -52,7 +51,6 @@ func (m *ResidencyManager) Evict(record int32, line uint8) {
 	if m.in[record]&(1<<line) != 0 {
 		m.used[line] -= m.records[record].bytes
 		m.in[record] &^= 1 << line
-		m.evictions++
 	}
 }
 
@@ -68,6 +66,3 @@ func (m *ResidencyManager) Used(line string) int64 {
 	}
 	return 0
 }
-
-// Evictions is how many records have left memory so far.
-func (m *ResidencyManager) Evictions() int64 { return m.evictions }

@@ -164,14 +164,23 @@ func Open(ctx context.Context, s *store.Store, planName string, b backend.Backen
 	if err != nil {
 		return nil, errors.Join(err, r.meter.Close())
 	}
+	if err := r.bringUp(ctx, res, start); err != nil {
+		return nil, err
+	}
+	return r, r.sample()
+}
+
+// bringUp allocates what a residency takes and loads its records, or closes the
+// run.
+func (r *Run) bringUp(ctx context.Context, res *residency, start *doc.RunStart) error {
 	if err := r.allocate(res); err != nil {
-		return nil, errors.Join(setupError(err), r.Close())
+		return errors.Join(setupError(err), r.Close())
 	}
 	r.start(start)
 	if err := r.load(ctx); err != nil {
-		return nil, errors.Join(err, r.Close())
+		return errors.Join(err, r.Close())
 	}
-	return r, r.sample()
+	return nil
 }
 
 // A SetupError says that what a store describes cannot be set up: its

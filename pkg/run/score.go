@@ -27,12 +27,8 @@ func OpenPlanned(ctx context.Context, s *store.Store, planName string, b backend
 		return nil, err
 	}
 	r.ledger = r.list(r.planned)
-	if err := r.allocate(r.planned); err != nil {
-		return nil, errors.Join(setupError(err), r.Close())
-	}
-	r.start(start)
-	if err := r.load(ctx); err != nil {
-		return nil, errors.Join(err, r.Close())
+	if err := r.bringUp(ctx, r.planned, start); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
