@@ -312,9 +312,6 @@ func (r *Reader) fill(q *Request) error {
 			return nil
 		}
 		if n <= 0 || err == io.EOF {
-			if n <= 0 && err == nil {
-				err = io.EOF
-			}
 			return fmt.Errorf("the file ends after %d: %w", at+max(n, 0), io.ErrUnexpectedEOF)
 		}
 		// After a short read go on at the last whole block.

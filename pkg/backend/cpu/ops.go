@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"substrate/pkg/backend"
+	"substrate/pkg/backend/internal/contract"
 )
 
 func (b *Backend) tensor(t backend.Tensor) *C.float { return (*C.float)(b.tensors[t.ID-1]) }
@@ -51,14 +52,8 @@ func (b *Backend) Attention(dst, q, k, v backend.Tensor, kv backend.KV, pos int,
 }
 
 func (b *Backend) Concat(dst, x, y backend.Tensor, heads int) {
-	if !b.ok("concat", b.table.Concat(dst, x, y, heads)) {
-		return
-	}
-	ds, xs, ys := b.values(dst), b.values(x), b.values(y)
-	nx, ny := x.Cols/heads, y.Cols/heads
-	for i := range x.Rows * heads {
-		copy(ds[i*(nx+ny):], xs[i*nx:][:nx])
-		copy(ds[i*(nx+ny)+nx:], ys[i*ny:][:ny])
+	if b.ok("concat", b.table.Concat(dst, x, y, heads)) {
+		contract.Concat(b.values(dst), b.values(x), b.values(y), x.Rows*heads)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"substrate/pkg/backend"
+	"substrate/pkg/backend/internal/contract"
 )
 
 func (b *Backend) RMSNorm(dst, x backend.Tensor, w backend.Vector, eps float32) {
@@ -58,14 +59,8 @@ func activate(act backend.Activation, dst, gate, up []float32) {
 }
 
 func (b *Backend) Concat(dst, x, y backend.Tensor, heads int) {
-	if !b.ok("concat", b.table.Concat(dst, x, y, heads)) {
-		return
-	}
-	ds, xs, ys := b.tensor(dst), b.tensor(x), b.tensor(y)
-	nx, ny := x.Cols/heads, y.Cols/heads
-	for i := range x.Rows * heads {
-		copy(ds[i*(nx+ny):], xs[i*nx:][:nx])
-		copy(ds[i*(nx+ny)+nx:], ys[i*ny:][:ny])
+	if b.ok("concat", b.table.Concat(dst, x, y, heads)) {
+		contract.Concat(b.tensor(dst), b.tensor(x), b.tensor(y), x.Rows*heads)
 	}
 }
 

@@ -401,3 +401,13 @@ func (t *Table) Load(dst backend.Tensor, values []float32) error {
 	}
 	return nil
 }
+
+// Concat joins chunks of x and y alternately: all chunks of x have one length,
+// all of y one, and there are chunks of each.
+func Concat(dst, x, y []float32, chunks int) {
+	nx, ny := len(x)/chunks, len(y)/chunks
+	for i := range chunks {
+		copy(dst[i*(nx+ny):], x[i*nx:][:nx])
+		copy(dst[i*(nx+ny)+nx:], y[i*ny:][:ny])
+	}
+}
