@@ -250,6 +250,7 @@ func (c *conversation) talk(ctx context.Context, r *run.Run, prompt []int32, nex
 			}
 		}
 		prompt = nil
+		tidy()
 	}
 	if sum.CapBytes == 0 { // nobody asked anything
 		sum = run.Result{Reason: run.MaxTokens, CapBytes: r.CapBytes()}

@@ -145,7 +145,7 @@ func (f *runFlags) start(ctx context.Context, env *cli.Env, s *store.Store, plan
 	if err := f.force(t, options); err != nil {
 		return nil, nil, err
 	}
-	if options.Verifier, err = f.openVerifier(s); err != nil {
+	if options.Verifier, err = f.openVerifier(env, s); err != nil {
 		return nil, nil, err
 	}
 	if total := options.Environment.Total; options.CapBytes > total {
@@ -265,15 +265,15 @@ func (f *runFlags) encode(ctx context.Context, env *cli.Env, t *tokenizer.Tokeni
 }
 
 // openVerifier reads the document of --verifier.
-func (f *runFlags) openVerifier(s *store.Store) (run.Verifier, error) {
+func (f *runFlags) openVerifier(env *cli.Env, s *store.Store) (run.Verifier, error) {
 	if *f.verifier == "" {
 		return nil, nil
 	}
-	b, err := os.ReadFile(*f.verifier)
+	name, b, err := env.ReadDocument(*f.verifier)
 	if err != nil {
-		return nil, cli.IO("--verifier %w", err)
+		return nil, err
 	}
-	d, err := doc.Read[doc.Verifier](*f.verifier, b)
+	d, err := doc.Read[doc.Verifier](name, b)
 	if err != nil {
 		return nil, err
 	}
