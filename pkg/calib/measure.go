@@ -7,6 +7,7 @@ import (
 	"substrate/pkg/backend"
 	"substrate/pkg/doc"
 	"substrate/pkg/footprint"
+	"substrate/pkg/plan"
 	"substrate/pkg/quant"
 )
 
@@ -109,14 +110,11 @@ func Measure(ctx context.Context, b backend.Backend, src Model, data *Data, opt 
 	t.Reuse = []doc.ReuseCurve{}
 	for _, l := range a.MoELayers {
 		t.Reuse = append(t.Reuse, doc.ReuseCurve{
-			Layer: l, HitRate: seen[l].reuse(a.ExpertsPerToken), UpgradeRate: seen[l].upgraded(a.ExpertsPerToken, slotPeriod, slotLead),
+			Layer: l, HitRate: seen[l].reuse(a.ExpertsPerToken), UpgradeRate: seen[l].upgraded(a.ExpertsPerToken, plan.DefaultSlotPeriod, plan.DefaultSlotLead),
 		})
 	}
 	return t, m.coder.enc.Stats, nil
 }
-
-// The planner's defaults of slot_period_tokens and slot_lead_tokens.
-const slotPeriod, slotLead = 16, 4
 
 func newMeasurement(b backend.Backend, src Model, data *Data, opt MeasureOptions) (*measurement, error) {
 	p := src.Profile()

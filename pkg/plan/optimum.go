@@ -120,8 +120,7 @@ func (p *problem) modes() []mode {
 	sizes := p.ringSizes()
 	moe := len(p.layers) > 0
 	most := maxModes
-	switch {
-	case !moe && len(p.items) <= smallModel: // the ring is much of the memory, and looks are cheap
+	if !moe && len(p.items) <= smallModel { // the ring is much of the memory, and looks are cheap
 		most *= 8
 	}
 	var modes []mode

@@ -43,6 +43,14 @@ func Strategies() []string {
 	}
 }
 
+// Slots change every so many tokens, by what was routed so many tokens before:
+// what plans say of slot_period_tokens and slot_lead_tokens, and what the
+// hit rates of tables are measured at.
+const (
+	DefaultSlotPeriod = 16
+	DefaultSlotLead   = 4
+)
+
 // Options are the policies of a plan. The zero value is the default.
 type Options struct {
 	Strategy  string // "": optimal, or greedy-rdo with the objective "cap"
@@ -63,8 +71,8 @@ type Options struct {
 	// that the table knows the losses of, or else "f16" if the model has it.
 	KVCacheType  string
 	PrefillChunk int // tokens; 0: 32
-	SlotPeriod   int // tokens; 0: 16
-	SlotLead     int // tokens; 0: 4
+	SlotPeriod   int // tokens; 0: DefaultSlotPeriod
+	SlotLead     int // tokens; 0: DefaultSlotLead
 
 	// Work bounds branch and bound by the number of choices that it looks at,
 	// so that the same plan comes out everywhere; 0: 20 million, which take
@@ -103,8 +111,8 @@ func (o Options) withDefaults(p *doc.Profile) (Options, error) {
 	}
 	o.Classes = cmp.Or(o.Classes, 3)
 	o.PrefillChunk = cmp.Or(o.PrefillChunk, 32)
-	o.SlotPeriod = cmp.Or(o.SlotPeriod, 16)
-	o.SlotLead = cmp.Or(o.SlotLead, 4)
+	o.SlotPeriod = cmp.Or(o.SlotPeriod, DefaultSlotPeriod)
+	o.SlotLead = cmp.Or(o.SlotLead, DefaultSlotLead)
 	o.Work = cmp.Or(o.Work, 20_000_000)
 	if o.KVCacheType == "" && len(p.KVCaches) > 0 {
 		o.KVCacheType = p.KVCaches[0].Type

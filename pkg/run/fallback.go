@@ -52,8 +52,7 @@ type FallbackPlanner struct {
 // shared: the layer has a shared expert, and the op is a routed one.
 func (f *FallbackPlanner) Decide(planned Strategy, skeleton, shared bool) Strategy {
 	chosen := planned
-	switch {
-	case planned == SharedExpert && !shared, planned == SkeletonOnly && !skeleton:
+	if planned == SharedExpert && !shared || planned == SkeletonOnly && !skeleton {
 		chosen = Stall
 		if skeleton {
 			chosen = SkeletonOnly
