@@ -261,9 +261,7 @@ func (r *Run) late(ctx context.Context, b *bank, e int32, mass float64, deadline
 	n, x := r.program.experts[b.layer][e], &r.experts[b.layer][e]
 	own := r.program.ownTier(r.mode, n)
 	planned := r.program.ops[n].tiers[own].fallback
-	if planned == Stall {
-		deadline = never
-	}
+	deadline = planned.until(deadline)
 	var sl *slot
 	arrived := false
 	if s := b.of[e]; s >= 0 {

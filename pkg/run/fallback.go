@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"time"
 
 	"substrate/pkg/doc"
 )
@@ -38,6 +39,15 @@ func parseStrategy(name string) Strategy {
 		}
 	}
 	return Stall
+}
+
+// until is how long a strategy waits of what a deadline allows: who stalls
+// waits for ever.
+func (s Strategy) until(deadline time.Duration) time.Duration {
+	if s == Stall {
+		return never
+	}
+	return deadline
 }
 
 // A FallbackPlanner decides what an op does whose records are late. It follows

@@ -224,11 +224,8 @@ func (r *Run) raise(ctx context.Context, n int32) error {
 	if whole, err := r.fetch(n, to); err != nil || !whole {
 		return err
 	}
-	planned, deadline := r.program.ops[n].tiers[to].fallback, r.deadline(n)
-	if planned == Stall {
-		deadline = never
-	}
-	arrived, err := r.activate(ctx, n, to, deadline)
+	planned := r.program.ops[n].tiers[to].fallback
+	arrived, err := r.activate(ctx, n, to, planned.until(r.deadline(n)))
 	if err != nil || arrived {
 		return err
 	}

@@ -96,11 +96,8 @@ func (r *Run) op(ctx context.Context, n int32, logits bool) error {
 // acquire waits for an op's records in the ring. In mode fastest it may give
 // the visit up at its deadline, and reports that the op runs on its skeleton.
 func (r *Run) acquire(ctx context.Context, n int32, tier int) (coarse bool, err error) {
-	planned, deadline := r.program.ops[n].tiers[tier].fallback, r.deadline(n)
-	if planned == Stall {
-		deadline = never
-	}
-	arrived, err := r.ring.acquire(ctx, r.entry[n], deadline)
+	planned := r.program.ops[n].tiers[tier].fallback
+	arrived, err := r.ring.acquire(ctx, r.entry[n], planned.until(r.deadline(n)))
 	if err != nil || arrived {
 		return false, err
 	}
